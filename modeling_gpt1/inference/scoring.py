@@ -35,7 +35,7 @@ from transformers.utils import logging
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from .probing import longest_sequence, unchanged
+from .probing import longest_sequence, rounding_of, unchanged
 
 logger = logging.get_logger(__name__)
 
@@ -43,8 +43,6 @@ logger = logging.get_logger(__name__)
 CHUNK_TOKENS = 256
 # Tokens of the sequences by which a model is tried.
 NUM_TRIED = 8
-# Differences of log-probabilities up to this are rounding, in float32 and in fewer bits.
-ROUNDING, ROUNDING_OF_FEW_BITS = 1e-3, 5e-2
 
 
 class ScoringRequest(NamedTuple):
@@ -128,7 +126,7 @@ class Scorer:
             together = self._answers(requests)
         except (AttributeError, NotImplementedError, TypeError, ValueError):  # from a cache of states, as LFM2's
             together = {}
-        is_close = partial(math.isclose, rel_tol=_rounding(self.model), abs_tol=_rounding(self.model))
+        is_close = partial(math.isclose, rel_tol=rounding_of(self.model), abs_tol=rounding_of(self.model))
         self.is_batched = all(
             len(together.get(place, ())) == len(tokens)
             and all(is_close(one, other) for (one, _), (other, _) in zip(tokens, together[place], strict=True))
@@ -474,7 +472,7 @@ def _check_causality(model: PreTrainedModel) -> None:
     first, other = model(input_ids=ids, **options).logits[:, :-1].float()
     # By its type, too: a weakly trained BERT hardly depends on later tokens.
     is_masked = scorer_class_of(model.config) is MaskedLMScorer
-    if is_masked or (first - other).abs().max() > _rounding(model) * first.abs().max():
+    if is_masked or (first - other).abs().max() > rounding_of(model) * first.abs().max():
         raise ValueError(
             f"{type(model).__name__} is not a causal language model: its predictions depend on tokens that come after "
             "them, as in BERT. Give a model that was trained to continue texts, or ask it with `gpt1 zero-shot`."
@@ -488,11 +486,6 @@ def scorer_class_of(config: PreTrainedConfig) -> type[Scorer]:
     # BERT and RoBERTa can be decoders, too.
     is_masked = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     return MaskedLMScorer if is_masked else CausalLMScorer
-
-
-def _rounding(model: PreTrainedModel) -> float:
-    is_exact = model.device.type == "cpu" and model.dtype in (torch.float32, torch.float64)
-    return ROUNDING if is_exact else ROUNDING_OF_FEW_BITS
 
 
 def _usual_start(tokenizer: PreTrainedTokenizerBase | None) -> list[int]:

@@ -45,7 +45,6 @@ class Throughput:
 
     def __init__(self) -> None:
         self._window: tuple[float, int] | None = None  # time and tokens seen at the last log
-        self._num_pauses = 0
 
     @property
     def is_running(self) -> bool:
@@ -59,14 +58,12 @@ class Throughput:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Excludes the time spent within; nested pauses count once."""
-        start, self._num_pauses = time.perf_counter(), self._num_pauses + 1
+        """Excludes the time spent within; of nested pauses, the outermost counts."""
+        start, window = time.perf_counter(), self._window
         try:
             yield
         finally:
-            self._num_pauses -= 1
-            if self._window is not None and self._num_pauses == 0:
-                self._window = self._window[0] + time.perf_counter() - start, self._window[1]
+            self._window = window and (window[0] + time.perf_counter() - start, window[1])
 
     def tokens_per_second(self, num_tokens: int) -> float:
         """Rate since the last call; `num_tokens` is the total since the start of the run."""

@@ -42,7 +42,7 @@ from .checkpoint import (
     write_model,
 )
 from .measures import RunningLosses, Throughput
-from .sharing import EndlessStream, SharedRows, UncountedBatch, check_strategies, share_rows
+from .sharing import EndlessStream, SharedRows, UncountedBatch, share_rows
 
 logger = logging.get_logger(__name__)
 
@@ -143,7 +143,6 @@ class ResumableTrainer(Trainer):
         if isinstance(dataset, torch.utils.data.IterableDataset):
             is_shared = False
             if is_training and not has_length(dataset):
-                check_strategies(self.args)
                 dataset = EndlessStream(dataset)
             elif not is_training and self.args.world_size > 1:
                 # The rows that fill the last batch can be left out only if the data set's length is known.
