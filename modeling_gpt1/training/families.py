@@ -124,7 +124,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         ]
         if model.training:
             means = torch.stack([part[:, 0].sum() for part in parts]) / self._num_targets[: len(parts)]
-            self.running_losses.add(means[0], means[1] if len(means) > 1 else None)
+            self.add_parts(*means)
             # The processes average their gradients.
             loss = means.sum() * (self.accelerator.num_processes if self.args.average_tokens_across_devices else 1)
         else:
@@ -161,9 +161,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         return {"loss": sum(means), **self._named(means), **accuracy}
 
     def _logged_figures(self, loss: float) -> dict[str, float]:
-        if self.running_losses.sums is None:
-            return {}
-        return self._named(self._mean_parts()[: self._num_parts])
+        return {} if self.sums_of_parts is None else self._named(self.means_of_parts())
 
     def _flops_per_token(self) -> None:
         return None

@@ -1,7 +1,7 @@
-"""What the trainers measure: means of losses, tokens per second and FLOP utilisation."""
+"""What the trainers measure: perplexity, tokens per second and FLOP utilisation."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -9,30 +9,6 @@ import torch
 from transformers import PreTrainedModel
 
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
-
-
-class RunningLosses:
-    """Sums of `[task_loss, lm_loss]` over the micro-batches of this process since the last log."""
-
-    def __init__(self) -> None:
-        self.sums: torch.Tensor | None = None
-        self.since = 0  # global step of the last log
-
-    def restart(self, step: int, sums: torch.Tensor | None = None) -> None:
-        """Continues from `sums`, accumulated since the update `step`, or from zero."""
-        self.sums, self.since = sums, step
-
-    def add(self, task_loss: torch.Tensor, lm_loss: torch.Tensor | None) -> None:
-        """Adds the losses of a micro-batch."""
-        task_loss = task_loss.detach().float()
-        losses = torch.stack([task_loss, torch.zeros_like(task_loss) if lm_loss is None else lm_loss.detach().float()])
-        self.sums = losses if self.sums is None else self.sums + losses
-
-    def means(self, step: int, reduce: Callable[[torch.Tensor], torch.Tensor]) -> list[float]:
-        """Means per update up to `step`, combined over all processes by `reduce`; then restarts."""
-        means = reduce(self.sums) / max(step - self.since, 1)
-        self.restart(step)
-        return means.tolist()
 
 
 def perplexity(loss: float) -> float:

@@ -49,6 +49,8 @@ from .trainer_internals import ResumableTrainer
 
 logger = logging.get_logger(__name__)
 
+PARTS = ("task_loss", "lm_loss")  # of L3; the second unless λ is 0
+
 
 class _GPT1BaseTrainer(ResumableTrainer):
     """Shared base of both trainers: exact evaluation of losses, checks, model card, pushes.
@@ -134,9 +136,6 @@ class _GPT1BaseTrainer(ResumableTrainer):
         return outputs.get("example_losses")
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        if self.skips_evaluation:
-            self.skips_evaluation = False
-            return {}
         with self.throughput.paused():
             return super().evaluate(*args, **kwargs)
 
@@ -153,11 +152,6 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         """Losses of a data set, computed from the model's `example_losses`, a row per example."""
         raise NotImplementedError
-
-    def _mean_parts(self) -> list[float]:
-        """Means of the loss's parts per update since the last log, of all processes."""
-        reduction = "sum" if self.args.average_tokens_across_devices else "mean"
-        return self.running_losses.means(self.state.global_step, lambda sums: self.accelerator.reduce(sums, reduction))
 
     # ---- Search
 
@@ -283,7 +277,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(self._scores(model), inputs, True, num_items_in_batch)
         if model.training and outputs.get("task_loss") is not None:
-            self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"))
+            self.add_parts(*(outputs[name] for name in PARTS if outputs.get(name) is not None))
         return (loss, outputs) if return_outputs else loss
 
     def prediction_step(self, model, inputs, *args, **kwargs):
@@ -309,10 +303,8 @@ class GPT1Trainer(_GPT1BaseTrainer):
         return {**losses, "lm_loss": lm_loss} if lm_coef > 0 else losses
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "loss" in logs and self.running_losses.sums is not None:
-            logs["task_loss"], lm_loss = self._mean_parts()
-            if self._own_model.config.lm_coef > 0:
-                logs["lm_loss"] = lm_loss
+        if "loss" in logs and self.sums_of_parts is not None:
+            logs.update(zip(PARTS, self.means_of_parts(), strict=False))
         super().log(logs, start_time)
 
 

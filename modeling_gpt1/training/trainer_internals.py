@@ -20,9 +20,10 @@ from transformers.utils import logging
 
 from ..hub.model_kinds import without_adapter
 from ..storage.locking import one_writer
-from ..storage.writing import check_folder
+from ..storage.writing import check_folder, publish_files
 from .batching import length_sampler
 from .checkpoint import (
+    CARD_NAME,
     INCOMPLETE_DIR,
     SETTINGS,
     check_architecture,
@@ -35,13 +36,12 @@ from .checkpoint import (
     explained,
     leave_out_tied_weights,
     publish_checkpoint,
-    publish_model,
     read_content,
     remove_staging,
     warn_of_other_settings,
     write_model,
 )
-from .measures import RunningLosses, Throughput
+from .measures import Throughput
 from .sharing import EndlessStream, SharedRows, UncountedBatch, share_rows
 
 logger = logging.get_logger(__name__)
@@ -53,11 +53,9 @@ def forget_evaluation(trainer: Trainer) -> None:
     An evaluation before the training prepares the bare model, and accelerate prepares nothing twice: its gradients
     would stay apart in each process, without an error.
     """
-    model, accelerator = trainer.model, trainer.accelerator
-    if accelerator.num_processes == 1 or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
-        return
-    if trainer.model_wrapped is model and vars(model).pop("_is_accelerate_prepared", False):
-        accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+    is_sharded, model = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled, trainer.model
+    if not is_sharded and trainer.model_wrapped is model and vars(model).pop("_is_accelerate_prepared", False):
+        trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
 
 
 class ResumableTrainer(Trainer):
@@ -76,8 +74,10 @@ class ResumableTrainer(Trainer):
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
         if args is not None and args.should_save:
             check_folder(args.output_dir)
-        self.throughput, self.running_losses = Throughput(), RunningLosses()
-        self.skips_evaluation = False  # that of `eval_on_start`, in a resumed run
+        self.throughput = Throughput()
+        # Of the loss's parts, over the micro-batches of this process since the update `_parts_since`.
+        self.sums_of_parts: torch.Tensor | None = None
+        self._parts_since = 0
         self._run_dir: str | None = None  # where the run writes its checkpoints
         self._checkpoint: str | None = None  # where it resumes from
         self._is_staging = False  # a checkpoint is being written
@@ -105,6 +105,7 @@ class ResumableTrainer(Trainer):
                 check_run_dir(self._run_dir, is_new=not resume_from_checkpoint)
             if self._checkpoint is not None:
                 check_architecture(self._checkpoint, without_adapter(self.accelerator.unwrap_model(self.model)).config)
+                self.args.eval_on_start = False  # that evaluation is in the log
             forget_evaluation(self)
             leave_out_tied_weights(self.model)
             try:
@@ -117,9 +118,8 @@ class ResumableTrainer(Trainer):
     def begin_run(self) -> None:
         """Resets this class's counters, and restores from the checkpoint what Trainer has just set to zero."""
         self.throughput.stop()
-        self.running_losses.restart(self.state.global_step)
+        self.sums_of_parts, self._parts_since = None, self.state.global_step
         self._last_step, self._may_save = self.state.global_step, False
-        self.skips_evaluation = self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
         content = read_content(self._checkpoint)
@@ -131,7 +131,20 @@ class ResumableTrainer(Trainer):
             own = {name: torch.tensor(every[self.args.process_index]) for name, every in losses.items()}
             own = {name: loss.to(self.args.device) for name, loss in own.items()}
             self._tr_loss, self._globalstep_last_logged = own["loss"], progress["last_logged_step"]
-            self.running_losses.restart(progress["last_logged_step"], own.get("parts"))
+            self.sums_of_parts, self._parts_since = own.get("parts"), progress["last_logged_step"]
+
+    def add_parts(self, *losses: torch.Tensor) -> None:
+        """Adds the parts of a micro-batch's loss."""
+        parts = torch.stack([loss.detach().float() for loss in losses])
+        self.sums_of_parts = parts if self.sums_of_parts is None else self.sums_of_parts + parts
+
+    def means_of_parts(self) -> list[float]:
+        """The loss's parts per update since the last log, of all processes."""
+        reduction = "sum" if self.args.average_tokens_across_devices else "mean"
+        num_updates = max(self.state.global_step - self._parts_since, 1)
+        means = self.accelerator.reduce(self.sums_of_parts, reduction) / num_updates
+        self.sums_of_parts, self._parts_since = None, self.state.global_step
+        return means.tolist()
 
     def _get_dataloader(
         self, dataset, description, batch_size, sampler_fn=None, is_training=False, dataloader_key=None
@@ -217,8 +230,8 @@ class ResumableTrainer(Trainer):
     def _progress(self) -> dict[str, Any]:
         """The state that Trainer keeps only in memory, from all processes. All processes must call this."""
         losses = {"loss": self._tr_loss}
-        if self.running_losses.sums is not None:
-            losses["parts"] = self.running_losses.sums
+        if self.sums_of_parts is not None:
+            losses["parts"] = self.sums_of_parts
         return {
             "running_losses": {name: self.accelerator.gather(loss[None]).tolist() for name, loss in losses.items()},
             "total_loss": self._total_loss_scalar,
@@ -266,7 +279,9 @@ class ResumableTrainer(Trainer):
         remove_staging(staging)  # left by a process that was killed here
         with explained(self, output_dir, staging):
             write_model(self, staging, state_dict)
-            publish_model(staging, Path(output_dir))
+            if Path(output_dir, CARD_NAME).exists():  # a card that is there stays
+                (staging / CARD_NAME).unlink(missing_ok=True)
+            publish_files(staging, Path(output_dir))
 
 
 class _BeginRun(TrainerCallback):

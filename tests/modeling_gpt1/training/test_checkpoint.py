@@ -414,28 +414,6 @@ class TestAtomicCheckpoints:
         assert newest_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-6")
         assert differing(train(make_pretraining(tmp_path), True), expected) == []
 
-    @pytest.mark.parametrize("sizes", [("4KB", "1GB"), ("1GB", "4KB"), ("4KB", "8KB")])
-    def test_weights_of_an_older_save_do_not_stay(self, sizes, tmp_path):
-        models = [make_pretraining(tmp_path).model for _ in sizes]
-        for weight in models[1].parameters():
-            weight.data.add_(1.0)
-        kept = {"README.md", "model.safetensors.old", "adapter_model.safetensors", "model-a-of-b.safetensors"}
-        for name in kept:
-            (tmp_path / name).write_text("a user's")
-        numbers = []
-        for model, size in zip(models, sizes, strict=True):
-            staging = tmp_path / "_incomplete" / "model"
-            model.save_pretrained(staging, max_shard_size=size)
-            (staging / "README.md").write_text("a form")
-            saved = {path.name for path in staging.iterdir()}
-            numbers.append(sum("safetensors" in name for name in saved))
-            checkpoints.publish_model(staging, tmp_path)
-        assert len(set(numbers)) == 2
-        assert {path.name for path in tmp_path.iterdir()} == saved | kept
-        assert {(tmp_path / name).read_text() for name in kept} == {"a user's"}
-        weights = GPT1ForCausalLM.from_pretrained(tmp_path).state_dict()
-        assert differing(weights, models[1].state_dict()) == []
-
     def test_the_newest_checkpoint_is_that_of_the_latest_step(self, tmp_path):
         train(make_pretraining(tmp_path))
         os.rename(tmp_path / "checkpoint-6", tmp_path / "checkpoint-10")
