@@ -96,21 +96,22 @@ class Scorer:
     method: str
     """What `total` of a score is."""
     shares_contexts = False
-    """Whether the continuations of a context stay in one group."""
+    """Whether the continuations of a context stay in one group, if the model reads keys and values."""
     _padding = 0
 
     def __init__(
         self,
         model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase | None,
-        batch_tokens: int,
-        max_length: int | None,
-        start_ids: Sequence[int],
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        batch_tokens: int = 2048,
+        max_length: int | None = None,
+        start_ids: Sequence[int] | None = None,
     ):
         self.model, self.tokenizer, self.batch_tokens = model, tokenizer, batch_tokens
+        self._arguments = inspect.signature(model.forward).parameters
         lengths = (max_length, longest_sequence(model), 1 << 31)
         self.max_length = self._most_read = min(length for length in lengths if length is not None)
-        self.start_ids = list(start_ids)
+        self.start_ids = list(self._usual_start() if start_ids is None else start_ids)
         # Whether rows share a batch, and continuations a context: None is not known before the first.
         self.is_batched: bool | None = True if isinstance(model.config, GPT1Config | GPT1LSTMConfig) else None
 
@@ -249,7 +250,7 @@ class Scorer:
         pairs = [(ids, (number, index)) for index, ids in enumerate(continuations) if ids]
         if not context:  # the first token is not predicted, but stands before the others
             return [_Group(ids[:1], [ids[1:]], [place]) for ids, place in pairs if len(ids) > 1]
-        if pairs and self.shares_contexts and self.is_batched:
+        if pairs and self.shares_contexts and self.is_batched and "past_key_values" in self._arguments:
             return [_Group(context, *map(list, zip(*pairs, strict=True)))]
         return [_Group(context, [ids], [place]) for ids, place in pairs]
 
@@ -310,22 +311,32 @@ class CausalLMScorer(Scorer):
     """
 
     method = "log-probability"
+    shares_contexts = True
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase | None = None,
-        batch_tokens: int = 2048,
-        max_length: int | None = None,
-        start_ids: Sequence[int] | None = None,
-    ):
-        start_ids = _usual_start(tokenizer) if start_ids is None else start_ids
-        super().__init__(model, tokenizer, batch_tokens, max_length, start_ids)
-        self._arguments = inspect.signature(model.forward).parameters
-        self.shares_contexts = "past_key_values" in self._arguments
+    def _usual_start(self) -> list[int]:
+        """The beginning-of-text id, if the tokenizer puts one before every text, but not `[s]` of `[s] text [e]`."""
+        start, extract = (getattr(self.tokenizer, f"{name}_token_id", None) for name in ("bos", "extract"))
+        around = [] if start is None else self.tokenizer("")["input_ids"]
+        return [start] if around[:1] == [start] and around != [start, extract] else []
 
     def _try(self) -> None:
-        _check_causality(self.model)
+        """
+        Raises:
+            ValueError: the model restores masked tokens, or another last token changes what it predicts before it.
+        """
+        model = self.model
+        size = model.config.get_text_config().vocab_size
+        ids = torch.arange(1, 1 + NUM_TRIED, device=model.device).remainder(size).repeat(2, 1)
+        ids[1, -1] = (1 + NUM_TRIED) % size
+        first, other = self._run(ids, torch.ones_like(ids)).logits[:, :-1].float()
+        # By its type, too: a weakly trained BERT hardly depends on later tokens.
+        is_masked = scorer_class_of(model.config) is MaskedLMScorer
+        if is_masked or (first - other).abs().max() > rounding_of(model) * first.abs().max():
+            raise ValueError(
+                f"{type(model).__name__} is not a causal language model: its predictions depend on tokens that come "
+                "after them, as in BERT. Give a model that was trained to continue texts, or ask it with "
+                "`gpt1 zero-shot`."
+            )
         super()._try()
 
     def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
@@ -391,17 +402,14 @@ class _WholeTextScorer(Scorer):
         tokenizer: has class, separator and mask tokens.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        batch_tokens: int = 2048,
-        max_length: int | None = None,
-    ):
-        super().__init__(model, tokenizer, batch_tokens, max_length, [tokenizer.cls_token_id])
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
-        self.max_length = min(self.max_length, tokenizer.model_max_length) - 2
-        self._padding = tokenizer.pad_token_id or 0
+        self.max_length = min(self.max_length, self.tokenizer.model_max_length) - 2
+        self._padding = self.tokenizer.pad_token_id or 0
+
+    def _usual_start(self) -> list[int]:
+        return [self.tokenizer.cls_token_id]
 
 
 class MaskedLMScorer(_WholeTextScorer):
@@ -460,25 +468,6 @@ class DenoisingLMScorer(_WholeTextScorer):
             yield _score_alone(batch, logits, [len(group.context) for group in batch])
 
 
-def _check_causality(model: PreTrainedModel) -> None:
-    """
-    Raises:
-        ValueError: the model restores masked tokens, or another last token changes what it predicts before it.
-    """
-    size = model.config.get_text_config().vocab_size
-    ids = torch.arange(1, 1 + NUM_TRIED, device=model.device).remainder(size).repeat(2, 1)
-    ids[1, -1] = (1 + NUM_TRIED) % size
-    options = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
-    first, other = model(input_ids=ids, **options).logits[:, :-1].float()
-    # By its type, too: a weakly trained BERT hardly depends on later tokens.
-    is_masked = scorer_class_of(model.config) is MaskedLMScorer
-    if is_masked or (first - other).abs().max() > rounding_of(model) * first.abs().max():
-        raise ValueError(
-            f"{type(model).__name__} is not a causal language model: its predictions depend on tokens that come after "
-            "them, as in BERT. Give a model that was trained to continue texts, or ask it with `gpt1 zero-shot`."
-        )
-
-
 def scorer_class_of(config: PreTrainedConfig) -> type[Scorer]:
     """How a model's architecture scores text: the classes differ in `method`."""
     if config.is_encoder_decoder:
@@ -486,15 +475,6 @@ def scorer_class_of(config: PreTrainedConfig) -> type[Scorer]:
     # BERT and RoBERTa can be decoders, too.
     is_masked = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     return MaskedLMScorer if is_masked else CausalLMScorer
-
-
-def _usual_start(tokenizer: PreTrainedTokenizerBase | None) -> list[int]:
-    """The beginning-of-text id, if the tokenizer puts one before every text, but not `[s]` of `[s] text [e]`."""
-    if tokenizer is None or tokenizer.bos_token_id is None:
-        return []
-    around = tokenizer("")["input_ids"]
-    is_traversal = around == [tokenizer.bos_token_id, getattr(tokenizer, "extract_token_id", None)]
-    return [] if is_traversal or around[:1] != [tokenizer.bos_token_id] else around[:1]
 
 
 def _score_alone(batch: list[_Group], logits: torch.Tensor, starts: list[int]) -> _Scores:
