@@ -22,7 +22,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -127,12 +126,11 @@ class Scorer:
             together = self._answers(requests)
         except (AttributeError, NotImplementedError, TypeError, ValueError):  # from a cache of states, as LFM2's
             together = {}
-        is_close = partial(math.isclose, rel_tol=rounding_of(self.model), abs_tol=rounding_of(self.model))
-        self.is_batched = all(
-            len(together.get(place, ())) == len(tokens)
-            and all(is_close(one, other) for (one, _), (other, _) in zip(tokens, together[place], strict=True))
-            for place, tokens in alone.items()
+        one, other = (
+            torch.tensor([value[:1] for place in sorted(of) for value in of[place]]) for of in (alone, together)
         )
+        rounding = rounding_of(self.model)
+        self.is_batched = one.shape == other.shape and torch.allclose(one, other, rtol=rounding, atol=rounding)
         if not self.is_batched:
             logger.warning(f"{type(self.model).__name__} scores rows in a batch otherwise than alone: they go alone.")
 

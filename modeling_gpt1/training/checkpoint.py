@@ -178,10 +178,7 @@ def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> 
 def leave_out_tied_weights(model: torch.nn.Module) -> None:
     """Saves a tied weight once, also of a gathered state with two copies; Trainer calls its other name not missing."""
     if isinstance(model, PreTrainedModel):  # no adapter
-        weights = dict(model.named_parameters(remove_duplicate=False))
-        pairs = model.all_tied_weights_keys.items()
-        tied = {name for name, source in pairs if name in weights and weights[name] is weights.get(source)}
-        model._keys_to_ignore_on_save = {*(model._keys_to_ignore_on_save or ()), *tied}
+        model._keys_to_ignore_on_save = {*(model._keys_to_ignore_on_save or ()), *model.all_tied_weights_keys}
 
 
 def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: set[str]) -> None:

@@ -20,31 +20,25 @@ class Throughput:
     """Counts tokens per second of training time, without pauses, since the last log."""
 
     def __init__(self) -> None:
-        self._window: tuple[float, int] | None = None  # time and tokens seen at the last log
-
-    @property
-    def is_running(self) -> bool:
-        return self._window is not None
+        # Time and tokens seen at the last log; None before the first update.
+        self.window: tuple[float, int] | None = None
 
     def start(self, num_tokens: int) -> None:
-        self._window = time.perf_counter(), num_tokens
-
-    def stop(self) -> None:
-        self._window = None
+        self.window = time.perf_counter(), num_tokens
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Excludes the time spent within; of nested pauses, the outermost counts."""
-        start, window = time.perf_counter(), self._window
+        start, window = time.perf_counter(), self.window
         try:
             yield
         finally:
-            self._window = window and (window[0] + time.perf_counter() - start, window[1])
+            self.window = window and (window[0] + time.perf_counter() - start, window[1])
 
     def tokens_per_second(self, num_tokens: int) -> float:
         """Rate since the last call; `num_tokens` is the total since the start of the run."""
         now = time.perf_counter()
-        (start, num_before), self._window = self._window, (now, num_tokens)
+        (start, num_before), self.window = self.window, (now, num_tokens)
         return (num_tokens - num_before) / (now - start)
 
 

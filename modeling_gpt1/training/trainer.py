@@ -352,7 +352,7 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         super()._check_model(model)
 
     def training_step(self, model, inputs, *args, **kwargs):
-        if not self.throughput.is_running:
+        if self.throughput.window is None:
             dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
             dtype = dtypes.get(self.accelerator.mixed_precision, torch.float32)
             # Before the time counts.
@@ -376,7 +376,7 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
             logs.update(self._logged_figures(logs["loss"]))
-            if self.throughput.is_running and self.args.include_num_input_tokens_seen == "non_padding":
+            if self.throughput.window and self.args.include_num_input_tokens_seen == "non_padding":
                 logs["tokens_per_second"] = self.throughput.tokens_per_second(self.state.num_input_tokens_seen)
                 if self._peak_flops:
                     flops_per_second = logs["tokens_per_second"] * self._flops_per_token()

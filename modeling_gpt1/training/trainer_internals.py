@@ -117,7 +117,7 @@ class ResumableTrainer(Trainer):
 
     def begin_run(self) -> None:
         """Resets this class's counters, and restores from the checkpoint what Trainer has just set to zero."""
-        self.throughput.stop()
+        self.throughput.window = None
         self.sums_of_parts, self._parts_since = None, self.state.global_step
         self._last_step, self._may_save = self.state.global_step, False
         if self._checkpoint is None:
@@ -146,9 +146,7 @@ class ResumableTrainer(Trainer):
         self.sums_of_parts, self._parts_since = None, self.state.global_step
         return means.tolist()
 
-    def _get_dataloader(
-        self, dataset, description, batch_size, sampler_fn=None, is_training=False, dataloader_key=None
-    ):
+    def _get_dataloader(self, dataset, description, batch_size, sampler_fn=None, is_training=False, **options):
         is_shared = is_training and self.args.world_size > 1
         if self.args.train_sampling_strategy == "group_by_length":
             # Trainer would group the rows of an evaluation too, and give its results in that order.
@@ -168,7 +166,7 @@ class ResumableTrainer(Trainer):
         if not is_training and hasattr(collator, "for_evaluation"):  # with the same noise each time
             self.data_collator = collator.for_evaluation(dataset)
         try:
-            loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
+            loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, **options)
         finally:
             self.args.dataloader_drop_last, self.data_collator = drops, collator
         if is_shared:
@@ -196,9 +194,7 @@ class ResumableTrainer(Trainer):
             self.data_collator.set_epoch(epoch)
         super()._run_epoch(epoch=epoch, train_dataloader=train_dataloader, **others)
 
-    def _maybe_log_save_evaluate(
-        self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
-    ):
+    def _maybe_log_save_evaluate(self, tr_loss, grad_norm, model, trial, epoch, *others, **kwargs):
         """Trainer calls this after every update, and again at the end of an epoch.
 
         After the last update of an epoch everything waits for the second call. A checkpoint of the first would lack
@@ -209,9 +205,7 @@ class ResumableTrainer(Trainer):
         if not is_epoch_over and (stops or self.state.epoch == epoch + 1):
             return
         self._may_save = True
-        super()._maybe_log_save_evaluate(
-            tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=learning_rate
-        )
+        super()._maybe_log_save_evaluate(tr_loss, grad_norm, model, trial, epoch, *others, **kwargs)
         self._may_save = False
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
