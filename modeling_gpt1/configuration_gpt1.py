@@ -24,7 +24,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import torch
 import transformers
 
 # ruff: noqa: E402
@@ -99,11 +98,6 @@ def check_fraction(value: float | int):
     # transformers' own `interval(min=0)` lets numbers below 0 through in 5.17.
     if not 0 <= value <= 1:
         raise ValueError(f"{value} is not a number from 0 to 1")
-
-
-def without_cpu_index(device: torch.device) -> torch.device:
-    # Trainer of 5.17 loads an optimizer's state with `args.device` as map_location, and torch knows no "cpu:0".
-    return torch.device("cpu") if device.type == "cpu" else device
 
 
 def check_problem_type(problem_type: str | None):

@@ -33,7 +33,6 @@ CORE = (
     "tests/modeling_gpt1/training/test_trainer_internals.py",
     "tests/modeling_gpt1/training/test_divergence.py",
     "tests/modeling_gpt1/training/test_checkpoint.py::TestExactResume",
-    "tests/modeling_gpt1/training/test_checkpoint.py::test_two_processes",
     "tests/modeling_gpt1/hub",
     "tests/hub/test_hub_code.py",
     "tests/integration/test_pipelines.py",

@@ -5,10 +5,8 @@ Source: section 4.1 of "Improving Language Understanding by Generative Pre-Train
 
 from dataclasses import dataclass, field
 
-import torch
 from transformers import TrainingArguments
 
-from ..configuration_gpt1 import without_cpu_index
 from ..inference.devices import default_device
 
 
@@ -41,11 +39,6 @@ class _SharedArguments(TrainingArguments):
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False
-
-    @property
-    def device(self) -> torch.device:
-        """The device of this process; the CPU is `"cpu"`, never `"cpu:0"`."""
-        return without_cpu_index(super().device)
 
 
 @dataclass

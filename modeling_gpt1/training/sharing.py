@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from accelerate.data_loader import BatchSamplerShard
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler, Subset
 
 
 class EndlessStream(IterableDataset):
@@ -41,20 +41,14 @@ class UncountedBatch(dict):
     """A batch without rows: it holds one example with the labels −100."""
 
 
-class SharedRows(Dataset):
-    """Indexed rows. Of a batch of places it returns those with a row; `None` is an empty place."""
+class SharedRows(Subset):
+    """All of a data set's rows. Of a batch of places it returns those with a row; `None` is an empty place."""
 
     def __init__(self, rows: Sequence):
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
+        super().__init__(rows, range(len(rows)))
 
     def __getitems__(self, places: list[int | None]) -> list:
-        indices = [place for place in places if place is not None]
-        if indices and callable(getattr(self.rows, "__getitems__", None)):
-            return self.rows.__getitems__(indices)
-        return [self.rows[index] for index in indices]
+        return super().__getitems__([place for place in places if place is not None])
 
 
 class FilledSampler(Sampler):
@@ -99,4 +93,4 @@ def share_rows(loader: DataLoader) -> None:
         return
     multiple = shard.batch_size * (1 if shard.split_batches else shard.num_processes)
     shard.batch_sampler.sampler = FilledSampler(shard.batch_sampler.sampler, multiple)
-    loader.base_dataloader.collate_fn = CollatorOfRows(loader.collate_fn, loader.dataset.rows)
+    loader.base_dataloader.collate_fn = CollatorOfRows(loader.collate_fn, loader.dataset.dataset)

@@ -70,7 +70,6 @@ class _GPT1BaseTrainer(ResumableTrainer):
                 )
                 args._n_gpu = 1
         self._example_losses: list[torch.Tensor] = []  # of the current evaluation
-        self._is_made = False
         super().__init__(model, args, *others, **kwargs)
         self._has_own_loss = self.compute_loss_func is None
         # Otherwise the first process reads a stream for all, and fails if batches differ in length.
@@ -85,11 +84,10 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.args.torch_compile and self._compiled_block is None and getattr(self.data_collator, "plan", False):
             self.data_collator.plan = False  # a model that is compiled as a whole follows none
         set_up_fsdp(self.accelerator, own_model)
-        self._is_made = True
 
     def call_model_init(self, trial=None):
         model = super().call_model_init(trial)
-        if self._is_made:  # __init__ checks its own model
+        if hasattr(self, "_compiled_block"):  # `__init__` checks its own model
             self._check(model)
         return model
 

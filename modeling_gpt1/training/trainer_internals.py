@@ -53,8 +53,10 @@ def forget_evaluation(trainer: Trainer) -> None:
     An evaluation before the training prepares the bare model, and accelerate prepares nothing twice: its gradients
     would stay apart in each process, without an error.
     """
-    is_sharded, model = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled, trainer.model
-    if not is_sharded and trainer.model_wrapped is model and vars(model).pop("_is_accelerate_prepared", False):
+    model = trainer.model
+    if model is None or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:  # None: a search makes one later
+        return
+    if trainer.model_wrapped is model and vars(model).pop("_is_accelerate_prepared", False):
         trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
 
 
@@ -160,7 +162,7 @@ class ResumableTrainer(Trainer):
                 dataset = list(dataset)
         if is_shared:
             order = sampler_fn
-            dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.rows)
+            dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.dataset)
         drops, collator = self.args.dataloader_drop_last, self.data_collator
         self.args.dataloader_drop_last = drops and is_training  # an evaluation reads every row
         if not is_training and hasattr(collator, "for_evaluation"):  # with the same noise each time

@@ -17,7 +17,7 @@ import pytest
 import torch
 import transformers
 from helpers_hub_code import HUB_CODE
-from helpers_launch import fork_together, run_together
+from helpers_launch import IS_AFTER_5_17, fork_together, run_together
 from helpers_training import make_trainer, resumes_after
 from safetensors import safe_open
 from torch import nn
@@ -233,12 +233,6 @@ class TestExactResume:
         names = differing(train(trainer, True), expected)
         assert ".training_loss" in names and any(name.endswith(".loss") for name in names)
         assert not any(name.startswith(".weights") for name in names)
-
-    def test_negative_control_without_skipping_rows(self, tmp_path):
-        expected = train(make_pretraining(tmp_path / "whole"))
-        train_until_cut(make_pretraining(tmp_path / "cut", callbacks=[CutAt(4)]))  # goes on in the middle of an epoch
-        names = differing(train(make_pretraining(tmp_path / "cut", ignore_data_skip=True), True), expected)
-        assert any(name.startswith(".weights") for name in names)
 
     def test_a_callback_that_saves_in_the_middle_of_an_update_waits_for_its_end(self, tmp_path):
         class SaveBeforeTheOptimizer(TrainerCallback):
@@ -602,6 +596,7 @@ def test_a_file_that_the_system_refuses(tmp_path):
     assert GPT1ForCausalLM.from_pretrained(tmp_path).transformer.tokens_embed.weight.abs().sum() > 1
 
 
+@pytest.mark.skipif(not IS_AFTER_5_17, reason="several processes of this transformers cannot resume on the CPU")
 def test_two_processes(tmp_path):
     codes, output = fork_together(2, __file__, "run_two_processes", tmp_path)
     assert codes[0] == 1, output[-3000:]
