@@ -23,6 +23,7 @@ from modeling_gpt1 import (
 )
 from modeling_gpt1.commands.runs import use_readable_log
 from modeling_gpt1.training import callbacks, measures
+from modeling_gpt1.training import trainer as trainers
 from modeling_gpt1.training.callbacks import ProgressBar, SampleCallback, readable
 
 PROMPTS = ["ann goes home", "the cat"]
@@ -207,6 +208,7 @@ class TestThroughput:
 
         monkeypatch.setattr(GPT1ForCausalLM, "save_pretrained", slow_save)
         monkeypatch.setattr(measures.time, "perf_counter", lambda: now[0])
+        monkeypatch.setattr(trainers, "measure_peak_flops", lambda *given: 1e9)  # it waits for the clock
         saves = {"save_strategy": "steps", "save_steps": 1, "eval_steps": 1, "logging_steps": 3, "max_steps": 6}
         trainer = make_trainer(tmp_path, [Clock()], **saves)
         trainer.eval_dataset = dict.fromkeys(("one", "two"), trainer.eval_dataset)  # evaluations within one
