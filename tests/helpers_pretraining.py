@@ -9,10 +9,8 @@ import json
 import os
 import signal
 import sys
-import time
 import weakref
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import datasets
@@ -27,7 +25,6 @@ from modeling_gpt1.training.checkpoint import checkpoint_to_resume
 from modeling_gpt1.training.launch import end_processes
 
 NUM_ROWS, ROWS_PER_UPDATE, NUM_UPDATES, SAVED_UPDATE, LENGTH = 24, 8, 6, 2, 12
-STALL = 6  # seconds after which a wait for another process ends the run
 # Files of unequal length, so that processes with files of their own would not end a pass together.
 FILES = [list(range(10)), list(range(10, 13)), list(range(13, NUM_ROWS))]
 
@@ -122,28 +119,12 @@ def refusal_to_train_alone(folder: Path) -> str | None:
 
 
 class KillLastProcess(TrainerCallback):
-    """As the kernel does when memory is short: nothing of the process runs on."""
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if args.process_index == args.world_size - 1 and state.global_step == SAVED_UPDATE:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-class HangInFirstStart(TrainerCallback):
-    """The last process stops after an update, unless the launcher started it again."""
+    """As the kernel does when memory is short, unless the launcher started the process again."""
 
     def on_step_end(self, args, state, control, **kwargs):
         is_last = args.process_index == args.world_size - 1 and state.global_step == SAVED_UPDATE + 1
         if is_last and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-            time.sleep(1000)
-
-
-def meet(folder: Path, num_processes: int) -> None:
-    """Waits until all processes have started, however long one takes to import."""
-    start = os.environ["TORCHELASTIC_RESTART_COUNT"]
-    Path(folder, f"started-{start}-{os.environ['RANK']}").touch()
-    while len(list(folder.glob(f"started-{start}-*"))) < num_processes:
-        time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1PretrainingTrainer, dict]:
@@ -162,11 +143,9 @@ def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1Pretraini
         trainer.add_callback(KillLastProcess())
         return trainer, train(trainer)
     if case == "restarted":
-        meet(folder, num_processes)
-        torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=STALL))  # as --ddp_timeout of a GPU
         saving = {"save_strategy": "steps", "save_steps": SAVED_UPDATE, "resume_from_checkpoint": "auto"}
         trainer = make_trainer(output, num_processes, **saving)
-        trainer.add_callback(HangInFirstStart())
+        trainer.add_callback(KillLastProcess())
         check_output_folder(trainer.args, None)  # as the commands do
         trainer.accelerator.wait_for_everyone()  # before one process writes
         return trainer, train(trainer, checkpoint_to_resume("auto", output))

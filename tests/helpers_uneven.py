@@ -21,17 +21,13 @@ RUNS = {
     "classification": (11, 2, 3, "sequential"),
     "entailment": (1, 4, 2, "random"),
     "multiple_choice": (9, 2, 2, "group_by_length"),
-    "few choices": (2, 1, 3, "sequential"),
     "blocks": (11, 2, 3, "random"),
-    "few blocks": (4, 1, 1, "sequential"),
     "few of a stream": (7, 3, 1, None),
-    "three files": (helpers_pretraining.NUM_ROWS, 1, 1, None),  # over two workers of each process
 }
 RUNS_OF = {  # by the number of processes
-    2: ("classification", "multiple_choice", "few choices", "blocks"),
-    3: ("entailment", "few blocks", "few of a stream", "three files"),
+    2: ("classification", "multiple_choice", "blocks"),
+    3: ("entailment", "few of a stream"),
 }
-TRAVERSALS = {"few choices": "multiple_choice"}
 LOGGED = ("loss", "task_loss", "lm_loss", "grad_norm", "perplexity", "epoch", "learning_rate")
 # Whose second update is in the same epoch or pass, and uneven. Sums of three numbers depend on their order.
 RESUMED = {2: ("multiple_choice",), 3: ("few of a stream",)} if IS_AFTER_5_17 else {2: (), 3: ()}
@@ -46,11 +42,10 @@ def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **oth
         # Else DistributedDataParallel puts the gradients in another order after the first update of each start, and
         # a sum of more than two numbers depends on it.
         others["ddp_find_unused_parameters"] = world_size > 2
-    if name in TRAVERSALS or name in helpers_training.CASES:
+    if name in helpers_training.CASES:
         settings = {"max_steps": -1, "num_train_epochs": 2, "train_sampling_strategy": order, **others}
-        case = TRAVERSALS.get(name, name)
-        trainer = helpers_training.make_trainer(case, folder, batch_size, accumulation, **settings)
-        trainer.train_dataset = helpers_training.Rows(case, num_rows)
+        trainer = helpers_training.make_trainer(name, folder, batch_size, accumulation, **settings)
+        trainer.train_dataset = helpers_training.Rows(name, num_rows)
         return trainer
     settings = {"max_steps": 5, "per_device_train_batch_size": batch_size, **others}
     settings["gradient_accumulation_steps"] = accumulation
@@ -58,9 +53,6 @@ def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **oth
         settings["train_sampling_strategy"] = order
     trainer = helpers_pretraining.make_trainer(folder, 1, is_stream=order is None, optim="sgd", **settings)
     rows = trainer.train_dataset
-    if name == "three files":
-        trainer.args.dataloader_num_workers = 2
-        return trainer
     trainer.train_dataset = rows.take(num_rows) if order is None else rows.select(range(num_rows))
     return trainer
 

@@ -1,7 +1,6 @@
 """The models that a run saved on its way."""
 
 import json
-import re
 from pathlib import Path
 
 from transformers.utils import logging
@@ -16,11 +15,9 @@ def saved_checkpoints(run_folder: str | Path) -> list[dict]:
         ValueError: the folder has no checkpoint with a model.
     """
     folder = Path(run_folder)
-    steps = {
-        path: int(path.name.removeprefix("checkpoint-"))
-        for path in folder.glob("checkpoint-*")
-        if re.fullmatch(r"checkpoint-\d+", path.name) and (path / "config.json").exists()
-    }
+    paths = [path.parent for path in folder.glob("checkpoint-*/config.json")]
+    steps = {path.name.removeprefix("checkpoint-"): path for path in paths}
+    steps = {int(step): path for step, path in steps.items() if step.isdigit()}
     if any(folder.glob("chck_*/config.json")):
         logger.warning(f"The checkpoints chck_… of {folder} are left out. Ask them by --model and --revision.")
     if not steps:
@@ -29,8 +26,8 @@ def saved_checkpoints(run_folder: str | Path) -> list[dict]:
             "a run that saved some, or one model with --model."
         )
     found = []
-    for path in sorted(steps, key=steps.get):
+    for step, path in sorted(steps.items()):
         state = path / "trainer_state.json"
         facts = json.loads(state.read_text(encoding="utf-8")) if state.exists() else {}
-        found.append({"model": str(path), "step": steps[path], "tokens": facts.get("num_input_tokens_seen")})
+        found.append({"model": str(path), "step": step, "tokens": facts.get("num_input_tokens_seen")})
     return found

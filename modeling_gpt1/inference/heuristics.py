@@ -241,9 +241,8 @@ def _check_options(heuristic: Heuristic, train_rows, num_shots: int, calibrate: 
 
 def _answered(heuristic: Heuristic, row: Mapping) -> str:
     requests, label = heuristic.requests(row), heuristic.label_of(row)
-    if len(requests) > 1:
-        return requests[label].context + requests[label].continuations[0] + "\n"
-    return requests[0].context + requests[0].continuations[label] + "\n"
+    candidates = [request.context + rest for request in requests for rest in request.continuations]
+    return candidates[label] + "\n"
 
 
 def _behind(before: str, requests: tuple[ScoringRequest, ...]) -> tuple[ScoringRequest, ...]:

@@ -22,6 +22,15 @@ def longest_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase 
     return min((limit for limit in limits if 0 < limit < NO_LIMIT), default=None)
 
 
+def rounding_of(model: PreTrainedModel) -> float:
+    """Differences of scores up to this, as a part of the largest, are rounding.
+
+    An accelerator may multiply in fewer bits than the weights have, and by another kernel for another batch.
+    """
+    is_exact = model.device.type == "cpu" and model.dtype in (torch.float32, torch.float64)
+    return 1e-3 if is_exact else 5e-2
+
+
 @contextmanager
 def unchanged(model: PreTrainedModel) -> Iterator[None]:
     """The model answers without dropout and gradients. Afterwards it is as it was, and so are the random numbers.

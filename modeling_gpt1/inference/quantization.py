@@ -56,7 +56,8 @@ class GPT1Int8Linear(nn.Module):
 
     def __init__(self, linear: nn.Linear):
         super().__init__()
-        weight, scale = quantize_rows(linear.weight.detach())
+        scale = scale_of_rows(linear.weight.detach().float())
+        weight = (linear.weight.detach() / scale).round_().to(torch.int8)
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.packed = pack_for_fbgemm(weight, scale[:, 0]) if has_fbgemm() else None
         self.register_buffer("weight", weight if self.packed is None else None)  # [F, D]
@@ -66,22 +67,15 @@ class GPT1Int8Linear(nn.Module):
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`[…, F]` in the dtype of `hidden_states […, D]`."""
         rows = hidden_states.reshape(-1, self.in_features).float()
+        row_scale = scale_of_rows(rows)
+        rows = rows / row_scale  # from -127 to 127
         if self.packed is None:
-            rows, row_scale = quantize_rows(rows)
-            product = torch._int_mm(rows, self.weight.t()) * self.scale  # [N, F]; exact except for the scale
+            # The product of integers is exact: [N, F].
+            product = torch._int_mm(rows.round_().to(torch.int8), self.weight.t()) * self.scale
         else:
-            row_scale = scale_of_rows(rows)
-            multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
-            product = multiply(rows / row_scale, 1.0, ZERO, self.packed)
+            product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(rows, 1.0, ZERO, self.packed)
         product = product.mul_(row_scale) if self.bias is None else torch.addcmul(self.bias, product, row_scale)
         return product.to(hidden_states.dtype).view(*hidden_states.shape[:-1], self.out_features)
-
-
-def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Quantises `rows [N, D]`: int8 values from -127 to 127, `[N, D]`, and each row's float32 scale, `[N, 1]`."""
-    rows = rows.float()
-    scale = scale_of_rows(rows)
-    return (rows / scale).round_().to(torch.int8), scale
 
 
 def scale_of_rows(rows: torch.Tensor) -> torch.Tensor:

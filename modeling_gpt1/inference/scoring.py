@@ -22,7 +22,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -35,7 +34,7 @@ from transformers.utils import logging
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from .probing import longest_sequence, unchanged
+from .probing import longest_sequence, rounding_of, unchanged
 
 logger = logging.get_logger(__name__)
 
@@ -43,8 +42,6 @@ logger = logging.get_logger(__name__)
 CHUNK_TOKENS = 256
 # Tokens of the sequences by which a model is tried.
 NUM_TRIED = 8
-# Differences of log-probabilities up to this are rounding, in float32 and in fewer bits.
-ROUNDING, ROUNDING_OF_FEW_BITS = 1e-3, 5e-2
 
 
 class ScoringRequest(NamedTuple):
@@ -98,21 +95,22 @@ class Scorer:
     method: str
     """What `total` of a score is."""
     shares_contexts = False
-    """Whether the continuations of a context stay in one group."""
+    """Whether the continuations of a context stay in one group, if the model reads keys and values."""
     _padding = 0
 
     def __init__(
         self,
         model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase | None,
-        batch_tokens: int,
-        max_length: int | None,
-        start_ids: Sequence[int],
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        batch_tokens: int = 2048,
+        max_length: int | None = None,
+        start_ids: Sequence[int] | None = None,
     ):
         self.model, self.tokenizer, self.batch_tokens = model, tokenizer, batch_tokens
+        self._arguments = inspect.signature(model.forward).parameters
         lengths = (max_length, longest_sequence(model), 1 << 31)
         self.max_length = self._most_read = min(length for length in lengths if length is not None)
-        self.start_ids = list(start_ids)
+        self.start_ids = list(self._usual_start() if start_ids is None else start_ids)
         # Whether rows share a batch, and continuations a context: None is not known before the first.
         self.is_batched: bool | None = True if isinstance(model.config, GPT1Config | GPT1LSTMConfig) else None
 
@@ -128,12 +126,11 @@ class Scorer:
             together = self._answers(requests)
         except (AttributeError, NotImplementedError, TypeError, ValueError):  # from a cache of states, as LFM2's
             together = {}
-        is_close = partial(math.isclose, rel_tol=_rounding(self.model), abs_tol=_rounding(self.model))
-        self.is_batched = all(
-            len(together.get(place, ())) == len(tokens)
-            and all(is_close(one, other) for (one, _), (other, _) in zip(tokens, together[place], strict=True))
-            for place, tokens in alone.items()
+        one, other = (
+            torch.tensor([value[:1] for place in sorted(of) for value in of[place]]) for of in (alone, together)
         )
+        rounding = rounding_of(self.model)
+        self.is_batched = one.shape == other.shape and torch.allclose(one, other, rtol=rounding, atol=rounding)
         if not self.is_batched:
             logger.warning(f"{type(self.model).__name__} scores rows in a batch otherwise than alone: they go alone.")
 
@@ -251,7 +248,7 @@ class Scorer:
         pairs = [(ids, (number, index)) for index, ids in enumerate(continuations) if ids]
         if not context:  # the first token is not predicted, but stands before the others
             return [_Group(ids[:1], [ids[1:]], [place]) for ids, place in pairs if len(ids) > 1]
-        if pairs and self.shares_contexts and self.is_batched:
+        if pairs and self.shares_contexts and self.is_batched and "past_key_values" in self._arguments:
             return [_Group(context, *map(list, zip(*pairs, strict=True)))]
         return [_Group(context, [ids], [place]) for ids, place in pairs]
 
@@ -312,22 +309,32 @@ class CausalLMScorer(Scorer):
     """
 
     method = "log-probability"
+    shares_contexts = True
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase | None = None,
-        batch_tokens: int = 2048,
-        max_length: int | None = None,
-        start_ids: Sequence[int] | None = None,
-    ):
-        start_ids = _usual_start(tokenizer) if start_ids is None else start_ids
-        super().__init__(model, tokenizer, batch_tokens, max_length, start_ids)
-        self._arguments = inspect.signature(model.forward).parameters
-        self.shares_contexts = "past_key_values" in self._arguments
+    def _usual_start(self) -> list[int]:
+        """The beginning-of-text id, if the tokenizer puts one before every text, but not `[s]` of `[s] text [e]`."""
+        start, extract = (getattr(self.tokenizer, f"{name}_token_id", None) for name in ("bos", "extract"))
+        around = [] if start is None else self.tokenizer("")["input_ids"]
+        return [start] if around[:1] == [start] and around != [start, extract] else []
 
     def _try(self) -> None:
-        _check_causality(self.model)
+        """
+        Raises:
+            ValueError: the model restores masked tokens, or another last token changes what it predicts before it.
+        """
+        model = self.model
+        size = model.config.get_text_config().vocab_size
+        ids = torch.arange(1, 1 + NUM_TRIED, device=model.device).remainder(size).repeat(2, 1)
+        ids[1, -1] = (1 + NUM_TRIED) % size
+        first, other = self._run(ids, torch.ones_like(ids)).logits[:, :-1].float()
+        # By its type, too: a weakly trained BERT hardly depends on later tokens.
+        is_masked = scorer_class_of(model.config) is MaskedLMScorer
+        if is_masked or (first - other).abs().max() > rounding_of(model) * first.abs().max():
+            raise ValueError(
+                f"{type(model).__name__} is not a causal language model: its predictions depend on tokens that come "
+                "after them, as in BERT. Give a model that was trained to continue texts, or ask it with "
+                "`gpt1 zero-shot`."
+            )
         super()._try()
 
     def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
@@ -393,17 +400,14 @@ class _WholeTextScorer(Scorer):
         tokenizer: has class, separator and mask tokens.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        batch_tokens: int = 2048,
-        max_length: int | None = None,
-    ):
-        super().__init__(model, tokenizer, batch_tokens, max_length, [tokenizer.cls_token_id])
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
-        self.max_length = min(self.max_length, tokenizer.model_max_length) - 2
-        self._padding = tokenizer.pad_token_id or 0
+        self.max_length = min(self.max_length, self.tokenizer.model_max_length) - 2
+        self._padding = self.tokenizer.pad_token_id or 0
+
+    def _usual_start(self) -> list[int]:
+        return [self.tokenizer.cls_token_id]
 
 
 class MaskedLMScorer(_WholeTextScorer):
@@ -462,25 +466,6 @@ class DenoisingLMScorer(_WholeTextScorer):
             yield _score_alone(batch, logits, [len(group.context) for group in batch])
 
 
-def _check_causality(model: PreTrainedModel) -> None:
-    """
-    Raises:
-        ValueError: the model restores masked tokens, or another last token changes what it predicts before it.
-    """
-    size = model.config.get_text_config().vocab_size
-    ids = torch.arange(1, 1 + NUM_TRIED, device=model.device).remainder(size).repeat(2, 1)
-    ids[1, -1] = (1 + NUM_TRIED) % size
-    options = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
-    first, other = model(input_ids=ids, **options).logits[:, :-1].float()
-    # By its type, too: a weakly trained BERT hardly depends on later tokens.
-    is_masked = scorer_class_of(model.config) is MaskedLMScorer
-    if is_masked or (first - other).abs().max() > _rounding(model) * first.abs().max():
-        raise ValueError(
-            f"{type(model).__name__} is not a causal language model: its predictions depend on tokens that come after "
-            "them, as in BERT. Give a model that was trained to continue texts, or ask it with `gpt1 zero-shot`."
-        )
-
-
 def scorer_class_of(config: PreTrainedConfig) -> type[Scorer]:
     """How a model's architecture scores text: the classes differ in `method`."""
     if config.is_encoder_decoder:
@@ -488,20 +473,6 @@ def scorer_class_of(config: PreTrainedConfig) -> type[Scorer]:
     # BERT and RoBERTa can be decoders, too.
     is_masked = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     return MaskedLMScorer if is_masked else CausalLMScorer
-
-
-def _rounding(model: PreTrainedModel) -> float:
-    is_exact = model.device.type == "cpu" and model.dtype in (torch.float32, torch.float64)
-    return ROUNDING if is_exact else ROUNDING_OF_FEW_BITS
-
-
-def _usual_start(tokenizer: PreTrainedTokenizerBase | None) -> list[int]:
-    """The beginning-of-text id, if the tokenizer puts one before every text, but not `[s]` of `[s] text [e]`."""
-    if tokenizer is None or tokenizer.bos_token_id is None:
-        return []
-    around = tokenizer("")["input_ids"]
-    is_traversal = around == [tokenizer.bos_token_id, getattr(tokenizer, "extract_token_id", None)]
-    return [] if is_traversal or around[:1] != [tokenizer.bos_token_id] else around[:1]
 
 
 def _score_alone(batch: list[_Group], logits: torch.Tensor, starts: list[int]) -> _Scores:

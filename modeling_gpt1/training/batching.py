@@ -4,7 +4,7 @@ transformers' [`LengthGroupedSampler`] sorts within groups of up to 50 updates d
 rows in order.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 
 import datasets
 import torch
@@ -14,24 +14,14 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
 class SeededLengthGroupedSampler(LengthGroupedSampler):
-    """transformers' order of rows by length, which the seed and the number of the epoch decide alone.
-
-    Args:
-        batch_size (`int`): rows per update; a group has 50 updates, or a quarter of the rows if that is less.
-        lengths (`list[int]`): length of each row.
-        seed (`int`): seed of the first epoch's order.
-    """
+    """transformers' order of rows by length, which the seed and the number of the epoch decide alone."""
 
     def __init__(self, batch_size: int, lengths: list[int], seed: int):
-        super().__init__(batch_size, lengths=lengths, generator=torch.Generator())
-        self.seed, self.epoch = seed, 0
+        super().__init__(batch_size, lengths=lengths, generator=torch.Generator().manual_seed(seed))
+        self.seed = seed
 
     def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[int]:
-        self.generator.manual_seed(self.seed + self.epoch)
-        return super().__iter__()
+        self.generator.manual_seed(self.seed + epoch)
 
 
 def length_sampler(trainer: Trainer, rows: Sequence) -> Sampler:

@@ -8,7 +8,6 @@ import errno
 import json
 import math
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ from transformers.utils import CONFIG_NAME, logging
 
 from ..hub.card import model_card
 from ..hub.model_kinds import without_adapter
-from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
+from ..storage.writing import REPLACED, is_write_failure, publish_folder
 
 logger = logging.get_logger(__name__)
 
@@ -32,7 +31,6 @@ CHECKPOINT_NAME = "checkpoint.json"
 INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
 SETTINGS = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "world_size", "seed")
-_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
 class CheckpointError(OSError):
@@ -180,10 +178,7 @@ def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> 
 def leave_out_tied_weights(model: torch.nn.Module) -> None:
     """Saves a tied weight once, also of a gathered state with two copies; Trainer calls its other name not missing."""
     if isinstance(model, PreTrainedModel):  # no adapter
-        weights = dict(model.named_parameters(remove_duplicate=False))
-        pairs = model.all_tied_weights_keys.items()
-        tied = {name for name, source in pairs if name in weights and weights[name] is weights.get(source)}
-        model._keys_to_ignore_on_save = {*(model._keys_to_ignore_on_save or ()), *tied}
+        model._keys_to_ignore_on_save = {*(model._keys_to_ignore_on_save or ()), *model.all_tied_weights_keys}
 
 
 def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: set[str]) -> None:
@@ -239,19 +234,6 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
     tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
     if tokenizer is not None:
         tokenizer.save_pretrained(str(folder))
-
-
-def publish_model(staging: Path, folder: Path) -> None:
-    """Moves a saved model to its place. A card that is there stays, and the weights of an older save go."""
-    if (folder / CARD_NAME).exists():
-        (staging / CARD_NAME).unlink(missing_ok=True)
-    weights = {path.name for path in staging.iterdir() if _WEIGHTS.fullmatch(path.name)}
-    publish_files(staging, folder)
-    older = [path for path in folder.iterdir() if weights and _WEIGHTS.fullmatch(path.name)]
-    # The index goes before the files that it lists: at any moment, what is opened is whole.
-    for path in sorted(older, key=lambda path: path.suffix != ".json"):
-        if path.name not in weights:
-            path.unlink()
 
 
 @contextmanager

@@ -8,13 +8,13 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from tokenization import TraversalCollator
 
 from ..configuration_gpt1 import GPT1Config, has_choices, is_regression
-from ..hub.model_kinds import HEADS, is_of_gpt1
+from ..hub.model_kinds import is_of_gpt1, is_task_model
 from ..inference.probing import longest_sequence
 
 
 def check_is_language_model(model: PreTrainedModel) -> None:
     """Refuses a model that GPT1PretrainingTrainer does not train and measure."""
-    if not is_of_gpt1(model) or hasattr(model, "task_head") or not hasattr(model, "lm_head"):
+    if not is_of_gpt1(model) or is_task_model(model) or not hasattr(model, "lm_head"):
         raise ValueError(
             "GPT1PretrainingTrainer pre-trains GPT1ForCausalLM and GPT1LSTMForCausalLM, but the model is "
             f"{type(model).__name__}. Open the checkpoint with one of these, pass a model with a task head to "
@@ -95,7 +95,7 @@ def check_labels(data_collator, is_regression: bool, num_labels: int) -> None:
 
 def check_has_head(model: PreTrainedModel) -> None:
     """Refuses a model without a head for a task."""
-    if not type(model).__name__.endswith(HEADS):
+    if not is_task_model(model):
         raise ValueError(
             f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
             "checkpoint with `prepare_finetuning`, or pre-train it with GPT1PretrainingTrainer."

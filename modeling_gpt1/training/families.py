@@ -76,14 +76,6 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
 
     _WITHOUT_LOGITS = {}  # other models have no such arguments
 
-    def __init__(self, model=None, args=None, *others, **kwargs):
-        # Facts of the model, known when it is checked: without cache, objective, parts of its loss.
-        self._without_cache: dict[str, bool] = {}
-        self._kind, self._num_parts = "causal", 1
-        self._num_targets = torch.ones(2)  # tokens and pairs of the current update
-        super().__init__(model, args, *others, **kwargs)
-        self.model_accepts_loss_kwargs = True  # Trainer leaves the loss as it is: an update's targets divide it
-
     def _check_model(self, model: PreTrainedModel) -> None:
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is not None:
@@ -93,6 +85,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         self._num_parts = 2 if any(name in arguments for name in SENTENCE_LOGITS) else 1
         is_causal = type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
         self._kind = "denoising" if model.config.is_encoder_decoder else "causal" if is_causal else "masked"
+        self.model_accepts_loss_kwargs = True  # Trainer leaves the loss as it is: an update's targets divide it
 
     # ---- Data
 
@@ -105,7 +98,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
                 counts[part] += (labels != -100).sum()
         if self.args.average_tokens_across_devices:
             counts = self.accelerator.reduce(counts, "sum")
-        self._num_targets = counts.clamp(min=1)
+        self._num_targets = counts.clamp(min=1)  # tokens and pairs of the current update
         return batches, num_items
 
     def _targets(self, labels: torch.Tensor) -> torch.Tensor:
@@ -124,7 +117,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         ]
         if model.training:
             means = torch.stack([part[:, 0].sum() for part in parts]) / self._num_targets[: len(parts)]
-            self.running_losses.add(means[0], means[1] if len(means) > 1 else None)
+            self.add_parts(*means)
             # The processes average their gradients.
             loss = means.sum() * (self.accelerator.num_processes if self.args.average_tokens_across_devices else 1)
         else:
@@ -161,9 +154,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         return {"loss": sum(means), **self._named(means), **accuracy}
 
     def _logged_figures(self, loss: float) -> dict[str, float]:
-        if self.running_losses.sums is None:
-            return {}
-        return self._named(self._mean_parts()[: self._num_parts])
+        return {} if self.sums_of_parts is None else self._named(self.means_of_parts())
 
     def _flops_per_token(self) -> None:
         return None

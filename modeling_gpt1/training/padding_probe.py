@@ -9,13 +9,10 @@ from transformers import PreTrainedModel
 from tokenization import TraversalCollator
 from tokenization.family import any_word
 
-from ..inference.probing import unchanged
+from ..inference.probing import rounding_of, unchanged
 from ..inference.task_scores import TaskScores
 
 NUM_WORDS = 12  # of the longer text, beside a text of one word
-# Differences up to this are rounding, as a part of the largest score. An accelerator may multiply in fewer bits than
-# the weights have, and by another kernel for another batch.
-ROUNDING, ROUNDING_OF_FEW_BITS = 1e-3, 5e-2
 
 
 def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> None:
@@ -43,9 +40,7 @@ def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> N
 
     with unchanged(model):
         first, second = first_scores(texts[:1]), first_scores(texts)
-    is_exact = device.type == "cpu" and model.dtype in (torch.float32, torch.float64)
-    rounding = ROUNDING if is_exact else ROUNDING_OF_FEW_BITS
-    if not (first - second).abs().max().item() <= rounding * max(1.0, first.abs().max().item()):
+    if not (first - second).abs().max().item() <= rounding_of(model) * max(1.0, first.abs().max().item()):
         raise ValueError(
             f"The batches are padded on the {side}, where the scores of {type(model).__name__} depend on the padding, "
             f"and so on the rows beside. Set the tokenizer's `padding_side` to "

@@ -119,7 +119,15 @@ def prepare_finetuning(
         add_control_tokens(tokenizer)
         collator = collator_of(max_length=max_length or config.max_position_embeddings)
         check_length(collator, config.max_position_embeddings, " (`max_position_embeddings`)")
-        model = _open_model(checkpoint, tokenizer, n_transfer, opening)
+        model_class = GPT1LSTMDoubleHeadsModel if isinstance(config, GPT1LSTMConfig) else GPT1DoubleHeadsModel
+        if checkpoint is None:
+            config.vocab_size = len(tokenizer)
+            model = model_class(config)
+        else:
+            model = load_model(model_class, checkpoint, **opening)
+            if n_transfer is not None:
+                keep_first_layers(model, n_transfer)
+        add_control_tokens(tokenizer, model)
     else:
         opening["trust_remote_code"] = trust_remote_code
         is_choice = has_choices(task.traversal)
@@ -133,8 +141,10 @@ def prepare_finetuning(
         longest = max_length or longest_sequence(model, tokenizer) or DEFAULT_LENGTH
         collator = collator_of(max_length=longest, both_orders=both_orders)
         check_collator_of_family(model, collator)
-    if ignore_mismatched_sizes:
-        renew_heads(model)
+    if ignore_mismatched_sizes:  # `from_pretrained` has loaded a head of the same size
+        fresh = heads_of(type(model)(model.config))
+        for name, head in heads_of(model).items():
+            head.load_state_dict(fresh[name].state_dict())
     return {
         "model": model if peft_config is None else add_adapter(model, tokenizer, peft_config),
         "processing_class": tokenizer,
@@ -193,23 +203,19 @@ def heads_of(model: PreTrainedModel) -> dict[str, torch.nn.Module]:
     return {name: part for name, part in parts.items() if any(True for _ in part.parameters())}
 
 
-def renew_heads(model: PreTrainedModel) -> None:
-    """Draws the weights of the task head again."""
-    fresh = heads_of(type(model)(model.config))
-    for name, head in heads_of(model).items():
-        head.load_state_dict(fresh[name].state_dict())
-
-
 def open_task_config(checkpoint: str, auto_model: bool = False, trust_remote_code: bool = False) -> PreTrainedConfig:
     """The configuration of a folder or hub id, as the class that `prepare_finetuning` fine-tunes has it.
 
-    All folders of GPT-1's families but those of the LSTM open as GPT-1, such as openai-gpt. The configuration of
-    another family gets the task's fields, None if it has no task.
+    Folders of openai-gpt and GPT-2 open as GPT-1, unless `auto_model` says otherwise or transformers' own classes
+    fine-tuned them. The configuration of another family gets the task's fields, None if it has no task.
     """
     content = PreTrainedConfig.get_config_dict(checkpoint)[0]
-    if not is_of_other_family(content, auto_model):
-        is_lstm = content.get("model_type") == GPT1LSTMConfig.model_type
-        return (GPT1LSTMConfig if is_lstm else GPT1Config).from_pretrained(checkpoint)
+    model_type = content.get("model_type")
+    if model_type == GPT1LSTMConfig.model_type:
+        return GPT1LSTMConfig.from_pretrained(checkpoint)
+    is_opened = model_type in OPENED_TYPES and not auto_model and "traversal" not in content
+    if is_opened or model_type in (None, GPT1Config.model_type):
+        return GPT1Config.from_pretrained(checkpoint)
     config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=trust_remote_code)
     for name in ("traversal", "columns"):
         setattr(config, name, getattr(config, name, None))
@@ -226,23 +232,6 @@ def set_task(config: PreTrainedConfig, task: Task) -> None:
     names = task.label_names or ("LABEL_0",)
     config.id2label = dict(enumerate(names))
     config.label2id = {name: label_id for label_id, name in enumerate(names)}
-
-
-def _open_model(
-    checkpoint: str | None, tokenizer: PreTrainedTokenizerBase, n_transfer: int | None, opening: dict[str, Any]
-) -> PreTrainedModel:
-    """The checkpoint's model, with all or only its first layers, or a fresh model; with control-token embeddings."""
-    config = opening["config"]
-    model_class = GPT1LSTMDoubleHeadsModel if isinstance(config, GPT1LSTMConfig) else GPT1DoubleHeadsModel
-    if checkpoint is None:
-        config.vocab_size = len(tokenizer)
-        model = model_class(config)
-    else:
-        model = load_model(model_class, checkpoint, **opening)
-        if n_transfer is not None:
-            keep_first_layers(model, n_transfer)
-    add_control_tokens(tokenizer, model)
-    return model
 
 
 def load_model(model_class, checkpoint: str, **opening: Any) -> PreTrainedModel:
@@ -263,22 +252,6 @@ def load_model(model_class, checkpoint: str, **opening: Any) -> PreTrainedModel:
             others = f" and {len(names) - 4} more" if len(names) > 4 else ""
             logger.warning(f"{what}: {', '.join(names[:4])}{others}.")
     return model
-
-
-# ---- Folders of other families
-
-
-def is_of_other_family(config: dict, auto_model: bool = False) -> bool:
-    """Whether the content of a `config.json` is that of a model which the classes of GPT-1 do not open.
-
-    Args:
-        auto_model: whether openai-gpt and GPT-2 are to be opened by transformers' own classes, too. Folders that
-            were fine-tuned by those are recognised.
-    """
-    model_type = config.get("model_type")
-    if model_type in OPENED_TYPES:
-        return auto_model or "traversal" in config
-    return model_type is not None and model_type not in OWN_TYPES
 
 
 def open_family_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:

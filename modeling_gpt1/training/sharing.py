@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 from accelerate.data_loader import BatchSamplerShard
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
-from transformers import TrainingArguments
+from torch.utils.data import DataLoader, IterableDataset, Sampler, Subset
 
 
 class EndlessStream(IterableDataset):
@@ -38,36 +37,18 @@ class EndlessStream(IterableDataset):
                 return
 
 
-def check_strategies(args: TrainingArguments) -> None:
-    """Refuses what should happen after each pass of a stream."""
-    if "epoch" in (args.logging_strategy, args.eval_strategy, args.save_strategy):
-        raise ValueError(
-            "`logging_strategy`, `eval_strategy` or `save_strategy` is 'epoch', but the training set is a stream, "
-            "which is read on and on. Pass 'steps', with `logging_steps`, `eval_steps` or `save_steps`."
-        )
-
-
 class UncountedBatch(dict):
     """A batch without rows: it holds one example with the labels −100."""
 
 
-class SharedRows(Dataset):
-    """Indexed rows. Of a batch of places it returns those with a row; `None` is an empty place."""
+class SharedRows(Subset):
+    """All of a data set's rows. Of a batch of places it returns those with a row; `None` is an empty place."""
 
     def __init__(self, rows: Sequence):
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.rows[index]
+        super().__init__(rows, range(len(rows)))
 
     def __getitems__(self, places: list[int | None]) -> list:
-        indices = [place for place in places if place is not None]
-        if indices and callable(getattr(self.rows, "__getitems__", None)):
-            return self.rows.__getitems__(indices)
-        return [self.rows[index] for index in indices]
+        return super().__getitems__([place for place in places if place is not None])
 
 
 class FilledSampler(Sampler):
@@ -111,6 +92,5 @@ def share_rows(loader: DataLoader) -> None:
     if not isinstance(shard, BatchSamplerShard) or shard.drop_last:
         return
     multiple = shard.batch_size * (1 if shard.split_batches else shard.num_processes)
-    if isinstance(shard.batch_sampler, BatchSampler):
-        shard.batch_sampler.sampler = FilledSampler(shard.batch_sampler.sampler, multiple)
-    loader.base_dataloader.collate_fn = CollatorOfRows(loader.collate_fn, loader.dataset)
+    shard.batch_sampler.sampler = FilledSampler(shard.batch_sampler.sampler, multiple)
+    loader.base_dataloader.collate_fn = CollatorOfRows(loader.collate_fn, loader.dataset.dataset)

@@ -49,6 +49,8 @@ from .trainer_internals import ResumableTrainer
 
 logger = logging.get_logger(__name__)
 
+PARTS = ("task_loss", "lm_loss")  # of L3; the second unless λ is 0
+
 
 class _GPT1BaseTrainer(ResumableTrainer):
     """Shared base of both trainers: exact evaluation of losses, checks, model card, pushes.
@@ -68,7 +70,6 @@ class _GPT1BaseTrainer(ResumableTrainer):
                 )
                 args._n_gpu = 1
         self._example_losses: list[torch.Tensor] = []  # of the current evaluation
-        self._is_made = False
         super().__init__(model, args, *others, **kwargs)
         self._has_own_loss = self.compute_loss_func is None
         # Otherwise the first process reads a stream for all, and fails if batches differ in length.
@@ -83,11 +84,10 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.args.torch_compile and self._compiled_block is None and getattr(self.data_collator, "plan", False):
             self.data_collator.plan = False  # a model that is compiled as a whole follows none
         set_up_fsdp(self.accelerator, own_model)
-        self._is_made = True
 
     def call_model_init(self, trial=None):
         model = super().call_model_init(trial)
-        if self._is_made:  # __init__ checks its own model
+        if hasattr(self, "_compiled_block"):  # `__init__` checks its own model
             self._check(model)
         return model
 
@@ -134,9 +134,6 @@ class _GPT1BaseTrainer(ResumableTrainer):
         return outputs.get("example_losses")
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        if self.skips_evaluation:
-            self.skips_evaluation = False
-            return {}
         with self.throughput.paused():
             return super().evaluate(*args, **kwargs)
 
@@ -153,11 +150,6 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         """Losses of a data set, computed from the model's `example_losses`, a row per example."""
         raise NotImplementedError
-
-    def _mean_parts(self) -> list[float]:
-        """Means of the loss's parts per update since the last log, of all processes."""
-        reduction = "sum" if self.args.average_tokens_across_devices else "mean"
-        return self.running_losses.means(self.state.global_step, lambda sums: self.accelerator.reduce(sums, reduction))
 
     # ---- Search
 
@@ -283,7 +275,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(self._scores(model), inputs, True, num_items_in_batch)
         if model.training and outputs.get("task_loss") is not None:
-            self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"))
+            self.add_parts(*(outputs[name] for name in PARTS if outputs.get(name) is not None))
         return (loss, outputs) if return_outputs else loss
 
     def prediction_step(self, model, inputs, *args, **kwargs):
@@ -309,10 +301,8 @@ class GPT1Trainer(_GPT1BaseTrainer):
         return {**losses, "lm_loss": lm_loss} if lm_coef > 0 else losses
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "loss" in logs and self.running_losses.sums is not None:
-            logs["task_loss"], lm_loss = self._mean_parts()
-            if self._own_model.config.lm_coef > 0:
-                logs["lm_loss"] = lm_loss
+        if "loss" in logs and self.sums_of_parts is not None:
+            logs.update(zip(PARTS, self.means_of_parts(), strict=False))
         super().log(logs, start_time)
 
 
@@ -360,7 +350,7 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         super()._check_model(model)
 
     def training_step(self, model, inputs, *args, **kwargs):
-        if not self.throughput.is_running:
+        if self.throughput.window is None:
             dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
             dtype = dtypes.get(self.accelerator.mixed_precision, torch.float32)
             # Before the time counts.
@@ -384,7 +374,7 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
             logs.update(self._logged_figures(logs["loss"]))
-            if self.throughput.is_running and self.args.include_num_input_tokens_seen == "non_padding":
+            if self.throughput.window and self.args.include_num_input_tokens_seen == "non_padding":
                 logs["tokens_per_second"] = self.throughput.tokens_per_second(self.state.num_input_tokens_seen)
                 if self._peak_flops:
                     flops_per_second = logs["tokens_per_second"] * self._flops_per_token()

@@ -20,9 +20,10 @@ from transformers.utils import logging
 
 from ..hub.model_kinds import without_adapter
 from ..storage.locking import one_writer
-from ..storage.writing import check_folder
+from ..storage.writing import check_folder, publish_files
 from .batching import length_sampler
 from .checkpoint import (
+    CARD_NAME,
     INCOMPLETE_DIR,
     SETTINGS,
     check_architecture,
@@ -35,14 +36,13 @@ from .checkpoint import (
     explained,
     leave_out_tied_weights,
     publish_checkpoint,
-    publish_model,
     read_content,
     remove_staging,
     warn_of_other_settings,
     write_model,
 )
-from .measures import RunningLosses, Throughput
-from .sharing import EndlessStream, SharedRows, UncountedBatch, check_strategies, share_rows
+from .measures import Throughput
+from .sharing import EndlessStream, SharedRows, UncountedBatch, share_rows
 
 logger = logging.get_logger(__name__)
 
@@ -53,11 +53,11 @@ def forget_evaluation(trainer: Trainer) -> None:
     An evaluation before the training prepares the bare model, and accelerate prepares nothing twice: its gradients
     would stay apart in each process, without an error.
     """
-    model, accelerator = trainer.model, trainer.accelerator
-    if accelerator.num_processes == 1 or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+    model = trainer.model
+    if model is None or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:  # None: a search makes one later
         return
     if trainer.model_wrapped is model and vars(model).pop("_is_accelerate_prepared", False):
-        accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+        trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
 
 
 class ResumableTrainer(Trainer):
@@ -76,8 +76,10 @@ class ResumableTrainer(Trainer):
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
         if args is not None and args.should_save:
             check_folder(args.output_dir)
-        self.throughput, self.running_losses = Throughput(), RunningLosses()
-        self.skips_evaluation = False  # that of `eval_on_start`, in a resumed run
+        self.throughput = Throughput()
+        # Of the loss's parts, over the micro-batches of this process since the update `_parts_since`.
+        self.sums_of_parts: torch.Tensor | None = None
+        self._parts_since = 0
         self._run_dir: str | None = None  # where the run writes its checkpoints
         self._checkpoint: str | None = None  # where it resumes from
         self._is_staging = False  # a checkpoint is being written
@@ -105,6 +107,7 @@ class ResumableTrainer(Trainer):
                 check_run_dir(self._run_dir, is_new=not resume_from_checkpoint)
             if self._checkpoint is not None:
                 check_architecture(self._checkpoint, without_adapter(self.accelerator.unwrap_model(self.model)).config)
+                self.args.eval_on_start = False  # that evaluation is in the log
             forget_evaluation(self)
             leave_out_tied_weights(self.model)
             try:
@@ -116,10 +119,9 @@ class ResumableTrainer(Trainer):
 
     def begin_run(self) -> None:
         """Resets this class's counters, and restores from the checkpoint what Trainer has just set to zero."""
-        self.throughput.stop()
-        self.running_losses.restart(self.state.global_step)
+        self.throughput.window = None
+        self.sums_of_parts, self._parts_since = None, self.state.global_step
         self._last_step, self._may_save = self.state.global_step, False
-        self.skips_evaluation = self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
         content = read_content(self._checkpoint)
@@ -131,11 +133,22 @@ class ResumableTrainer(Trainer):
             own = {name: torch.tensor(every[self.args.process_index]) for name, every in losses.items()}
             own = {name: loss.to(self.args.device) for name, loss in own.items()}
             self._tr_loss, self._globalstep_last_logged = own["loss"], progress["last_logged_step"]
-            self.running_losses.restart(progress["last_logged_step"], own.get("parts"))
+            self.sums_of_parts, self._parts_since = own.get("parts"), progress["last_logged_step"]
 
-    def _get_dataloader(
-        self, dataset, description, batch_size, sampler_fn=None, is_training=False, dataloader_key=None
-    ):
+    def add_parts(self, *losses: torch.Tensor) -> None:
+        """Adds the parts of a micro-batch's loss."""
+        parts = torch.stack([loss.detach().float() for loss in losses])
+        self.sums_of_parts = parts if self.sums_of_parts is None else self.sums_of_parts + parts
+
+    def means_of_parts(self) -> list[float]:
+        """The loss's parts per update since the last log, of all processes."""
+        reduction = "sum" if self.args.average_tokens_across_devices else "mean"
+        num_updates = max(self.state.global_step - self._parts_since, 1)
+        means = self.accelerator.reduce(self.sums_of_parts, reduction) / num_updates
+        self.sums_of_parts, self._parts_since = None, self.state.global_step
+        return means.tolist()
+
+    def _get_dataloader(self, dataset, description, batch_size, sampler_fn=None, is_training=False, **options):
         is_shared = is_training and self.args.world_size > 1
         if self.args.train_sampling_strategy == "group_by_length":
             # Trainer would group the rows of an evaluation too, and give its results in that order.
@@ -143,20 +156,19 @@ class ResumableTrainer(Trainer):
         if isinstance(dataset, torch.utils.data.IterableDataset):
             is_shared = False
             if is_training and not has_length(dataset):
-                check_strategies(self.args)
                 dataset = EndlessStream(dataset)
             elif not is_training and self.args.world_size > 1:
                 # The rows that fill the last batch can be left out only if the data set's length is known.
                 dataset = list(dataset)
         if is_shared:
             order = sampler_fn
-            dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.rows)
+            dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.dataset)
         drops, collator = self.args.dataloader_drop_last, self.data_collator
         self.args.dataloader_drop_last = drops and is_training  # an evaluation reads every row
         if not is_training and hasattr(collator, "for_evaluation"):  # with the same noise each time
             self.data_collator = collator.for_evaluation(dataset)
         try:
-            loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
+            loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, **options)
         finally:
             self.args.dataloader_drop_last, self.data_collator = drops, collator
         if is_shared:
@@ -184,9 +196,7 @@ class ResumableTrainer(Trainer):
             self.data_collator.set_epoch(epoch)
         super()._run_epoch(epoch=epoch, train_dataloader=train_dataloader, **others)
 
-    def _maybe_log_save_evaluate(
-        self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
-    ):
+    def _maybe_log_save_evaluate(self, tr_loss, grad_norm, model, trial, epoch, *others, **kwargs):
         """Trainer calls this after every update, and again at the end of an epoch.
 
         After the last update of an epoch everything waits for the second call. A checkpoint of the first would lack
@@ -197,9 +207,7 @@ class ResumableTrainer(Trainer):
         if not is_epoch_over and (stops or self.state.epoch == epoch + 1):
             return
         self._may_save = True
-        super()._maybe_log_save_evaluate(
-            tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=learning_rate
-        )
+        super()._maybe_log_save_evaluate(tr_loss, grad_norm, model, trial, epoch, *others, **kwargs)
         self._may_save = False
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -218,8 +226,8 @@ class ResumableTrainer(Trainer):
     def _progress(self) -> dict[str, Any]:
         """The state that Trainer keeps only in memory, from all processes. All processes must call this."""
         losses = {"loss": self._tr_loss}
-        if self.running_losses.sums is not None:
-            losses["parts"] = self.running_losses.sums
+        if self.sums_of_parts is not None:
+            losses["parts"] = self.sums_of_parts
         return {
             "running_losses": {name: self.accelerator.gather(loss[None]).tolist() for name, loss in losses.items()},
             "total_loss": self._total_loss_scalar,
@@ -267,7 +275,9 @@ class ResumableTrainer(Trainer):
         remove_staging(staging)  # left by a process that was killed here
         with explained(self, output_dir, staging):
             write_model(self, staging, state_dict)
-            publish_model(staging, Path(output_dir))
+            if Path(output_dir, CARD_NAME).exists():  # a card that is there stays
+                (staging / CARD_NAME).unlink(missing_ok=True)
+            publish_files(staging, Path(output_dir))
 
 
 class _BeginRun(TrainerCallback):

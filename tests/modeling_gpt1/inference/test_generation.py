@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import GenerationConfig, StopStringCriteria, TokenizersBackend
+from transformers import GenerationConfig, TokenizersBackend
 
 from modeling_gpt1 import GPT1ForCausalLM, StopAtStrings, continue_prompts
 from modeling_gpt1.inference import generation
@@ -34,14 +34,6 @@ def test_a_string_ends_the_text_at_the_token_that_completes_it(tiny_tokenizer, s
     number = first_stop(StopAtStrings(tiny_tokenizer, ["nobody", string], 0), ids)
     assert written in tiny_tokenizer.decode(ids[:number])
     assert written not in tiny_tokenizer.decode(ids[: number - 1])
-
-
-def test_why_there_is_a_criterion_of_our_own(tiny_tokenizer):
-    """That of transformers goes on over words of several pieces, and does not take every string."""
-    ids = tiny_tokenizer(TEXT, add_special_tokens=False)["input_ids"]
-    assert first_stop(StopStringCriteria(tiny_tokenizer, ["to the"]), ids) is None
-    with pytest.raises(ValueError, match="Stop string preprocessing was unable to identify tokens"):
-        StopStringCriteria(tiny_tokenizer, ["market"])
 
 
 def test_a_text_alone_is_one_stop_string(model, tiny_tokenizer):

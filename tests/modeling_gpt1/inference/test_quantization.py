@@ -42,26 +42,6 @@ def test_int8_linear_is_the_product_of_rounded_rows(bias):
     torch.testing.assert_close(GPT1Int8Linear(linear)(rows).double(), expected, atol=1e-7, rtol=1e-5)
 
 
-def largest_share_of_the_bound(linear, layer, rows):
-    """Of the error that half a step in every factor can make, in float64."""
-    weight = linear.weight.detach().double()
-    rows_step, weight_step = rounded(rows)[1], rounded(weight)[1]
-    bound = rows_step / 2 * weight.abs().sum(1) + weight_step.T / 2 * rows.double().abs().sum(1, keepdim=True)
-    bound += rows.shape[1] * rows_step * weight_step.T / 4
-    exact = rows.double() @ weight.T + linear.bias.detach().double()
-    return ((layer(rows).double() - exact).abs() / bound).max().item()
-
-
-def test_error_of_int8_linear_is_within_half_a_step_of_every_factor():
-    linear, rows = random_linear(), random_rows()
-    layer = GPT1Int8Linear(linear)
-    assert largest_share_of_the_bound(linear, layer, rows) < 1
-    linear.weight.data = linear.weight.data.roll(1, 0)  # the control: another feature's weights
-    layer = GPT1Int8Linear(linear)
-    linear.weight.data = linear.weight.data.roll(-1, 0)
-    assert largest_share_of_the_bound(linear, layer, rows) > 10
-
-
 def test_int8_linear_keeps_dtype_and_shape_and_rows_apart():
     layer, rows = GPT1Int8Linear(random_linear()), random_rows(6)
     torch.testing.assert_close(layer(rows)[2:3], layer(rows[2:3]), atol=0, rtol=0)

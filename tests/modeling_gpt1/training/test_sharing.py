@@ -93,7 +93,7 @@ def test_a_loader_that_skips_and_workers_go_on_with_the_same_batches():
     assert rows_of(loader) == [[4, 5], []]
     # A worker that is spawned gets them so.
     rows, collate_shared = pickle.loads(pickle.dumps((loader.dataset, loader.base_dataloader.collate_fn)))
-    assert collate_shared([rows[4], rows[5]])["labels"].tolist() == [4, 5]
+    assert collate_shared(rows.__getitems__([4, 5]))["labels"].tolist() == [4, 5]
 
 
 def losses_of(model, batch, **kwargs):

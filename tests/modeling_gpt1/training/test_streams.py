@@ -32,15 +32,6 @@ def test_batches_go_over_the_end_of_a_pass(tmp_path):
     assert trainer.data_collator.seen[:16] == (4 * first)[:16] and trainer.state.global_step == 2
 
 
-def test_passes_of_a_stream_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="max_steps has to be specified"):
-        make_trainer(tmp_path, 1, is_stream=True, max_steps=-1, num_train_epochs=2)
-    for name in ("logging", "eval", "save"):
-        trainer = make_trainer(tmp_path, 1, is_stream=True, **{f"{name}_strategy": "epoch"})
-        with pytest.raises(ValueError, match="is 'epoch', but the training set is a stream.*Pass 'steps'"):
-            trainer.train()
-
-
 def generate_numbers(files):
     for file in files:
         yield from ({"number": number} for number in file)

@@ -19,7 +19,6 @@ from helpers_training import Rows
 from torch import nn
 from transformers import DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
 
-from modeling_gpt1.training import trainer as trainers
 from modeling_gpt1.training.preparation import pad_with_end
 
 
@@ -99,10 +98,3 @@ def test_loss_gradient_and_weights_do_not_depend_on_micro_batches(case, tmp_path
         assert log == pytest.approx(expected, rel=1e-5)
     assert cut["eval_loss"] == pytest.approx(whole["eval_loss"], rel=1e-5)
     torch.testing.assert_close(cut["weights"], whole["weights"], rtol=0, atol=1e-6)
-
-
-def test_negative_control_without_the_count_the_loss_moves(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainers, "count_items", lambda is_counted, num_items: is_counted.sum())
-    whole = whole_record("bert pair")["log"]
-    cut = record_of(make_family_trainer("bert pair", tmp_path, 2, 4, num_rows=19))["log"]
-    assert abs(cut[0]["loss"] - whole[0]["loss"]) > 1e-2

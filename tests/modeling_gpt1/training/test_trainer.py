@@ -64,12 +64,6 @@ class TestInvariance:
         assert cut["loss"] == pytest.approx(expected["loss"], rel=1e-5)
         assert cut["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-5)
 
-    def test_negative_control_without_the_count_the_loss_moves(self, tmp_path, monkeypatch):
-        expected = self._first_update(tmp_path, batch_size=8, accumulation=1)
-        monkeypatch.setattr(GPT1Trainer, "_get_num_items_in_batch", lambda self, batches, device: None)
-        cut = self._first_update(tmp_path, batch_size=3, accumulation=3)
-        assert abs(cut["loss"] - expected["loss"]) > 1e-3 * expected["loss"]
-
     @staticmethod
     def _first_update(tmp_path, batch_size, accumulation):
         trainer = make_trainer("multiple_choice", tmp_path, batch_size, accumulation, max_steps=1)
