@@ -8,6 +8,7 @@ import errno
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from transformers.utils import CONFIG_NAME, logging
 
 from ..hub.card import model_card
 from ..hub.model_kinds import without_adapter
-from ..storage.writing import REPLACED, is_write_failure, publish_folder
+from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
 
 logger = logging.get_logger(__name__)
 
@@ -31,6 +32,7 @@ CHECKPOINT_NAME = "checkpoint.json"
 INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
 SETTINGS = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "world_size", "seed")
+_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
 class CheckpointError(OSError):
@@ -234,6 +236,19 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
     tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
     if tokenizer is not None:
         tokenizer.save_pretrained(str(folder))
+
+
+def publish_model(staging: Path, folder: Path) -> None:
+    """Moves a saved model to its place. A card that is there stays, and the weights of an older save go."""
+    if (folder / CARD_NAME).exists():
+        (staging / CARD_NAME).unlink(missing_ok=True)
+    weights = {path.name for path in staging.iterdir() if _WEIGHTS.fullmatch(path.name)}
+    publish_files(staging, folder)
+    older = [path for path in folder.iterdir() if weights and _WEIGHTS.fullmatch(path.name)]
+    # The index goes before the files that it lists: at any moment, what is opened is whole.
+    for path in sorted(older, key=lambda path: path.suffix != ".json"):
+        if path.name not in weights:
+            path.unlink()
 
 
 @contextmanager

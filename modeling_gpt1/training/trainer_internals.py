@@ -20,10 +20,9 @@ from transformers.utils import logging
 
 from ..hub.model_kinds import without_adapter
 from ..storage.locking import one_writer
-from ..storage.writing import check_folder, publish_files
+from ..storage.writing import check_folder
 from .batching import length_sampler
 from .checkpoint import (
-    CARD_NAME,
     INCOMPLETE_DIR,
     SETTINGS,
     check_architecture,
@@ -36,6 +35,7 @@ from .checkpoint import (
     explained,
     leave_out_tied_weights,
     publish_checkpoint,
+    publish_model,
     read_content,
     remove_staging,
     warn_of_other_settings,
@@ -275,9 +275,7 @@ class ResumableTrainer(Trainer):
         remove_staging(staging)  # left by a process that was killed here
         with explained(self, output_dir, staging):
             write_model(self, staging, state_dict)
-            if Path(output_dir, CARD_NAME).exists():  # a card that is there stays
-                (staging / CARD_NAME).unlink(missing_ok=True)
-            publish_files(staging, Path(output_dir))
+            publish_model(staging, Path(output_dir))
 
 
 class _BeginRun(TrainerCallback):

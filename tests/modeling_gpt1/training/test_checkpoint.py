@@ -17,7 +17,7 @@ import pytest
 import torch
 import transformers
 from helpers_hub_code import HUB_CODE
-from helpers_launch import IS_AFTER_5_17, fork_together, run_together
+from helpers_launch import fork_together, run_together
 from helpers_training import make_trainer, resumes_after
 from safetensors import safe_open
 from torch import nn
@@ -234,6 +234,12 @@ class TestExactResume:
         assert ".training_loss" in names and any(name.endswith(".loss") for name in names)
         assert not any(name.startswith(".weights") for name in names)
 
+    def test_negative_control_without_skipping_rows(self, tmp_path):
+        expected = train(make_pretraining(tmp_path / "whole"))
+        train_until_cut(make_pretraining(tmp_path / "cut", callbacks=[CutAt(4)]))  # goes on in the middle of an epoch
+        names = differing(train(make_pretraining(tmp_path / "cut", ignore_data_skip=True), True), expected)
+        assert any(name.startswith(".weights") for name in names)
+
     def test_a_callback_that_saves_in_the_middle_of_an_update_waits_for_its_end(self, tmp_path):
         class SaveBeforeTheOptimizer(TrainerCallback):
             def on_pre_optimizer_step(self, args, state, control, **kwargs):
@@ -407,6 +413,28 @@ class TestAtomicCheckpoints:
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6"}
         assert newest_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-6")
         assert differing(train(make_pretraining(tmp_path), True), expected) == []
+
+    @pytest.mark.parametrize("sizes", [("4KB", "1GB"), ("1GB", "4KB"), ("4KB", "8KB")])
+    def test_weights_of_an_older_save_do_not_stay(self, sizes, tmp_path):
+        models = [make_pretraining(tmp_path).model for _ in sizes]
+        for weight in models[1].parameters():
+            weight.data.add_(1.0)
+        kept = {"README.md", "model.safetensors.old", "adapter_model.safetensors", "model-a-of-b.safetensors"}
+        for name in kept:
+            (tmp_path / name).write_text("a user's")
+        numbers = []
+        for model, size in zip(models, sizes, strict=True):
+            staging = tmp_path / "_incomplete" / "model"
+            model.save_pretrained(staging, max_shard_size=size)
+            (staging / "README.md").write_text("a form")
+            saved = {path.name for path in staging.iterdir()}
+            numbers.append(sum("safetensors" in name for name in saved))
+            checkpoints.publish_model(staging, tmp_path)
+        assert len(set(numbers)) == 2
+        assert {path.name for path in tmp_path.iterdir()} == saved | kept
+        assert {(tmp_path / name).read_text() for name in kept} == {"a user's"}
+        weights = GPT1ForCausalLM.from_pretrained(tmp_path).state_dict()
+        assert differing(weights, models[1].state_dict()) == []
 
     def test_the_newest_checkpoint_is_that_of_the_latest_step(self, tmp_path):
         train(make_pretraining(tmp_path))
@@ -596,7 +624,6 @@ def test_a_file_that_the_system_refuses(tmp_path):
     assert GPT1ForCausalLM.from_pretrained(tmp_path).transformer.tokens_embed.weight.abs().sum() > 1
 
 
-@pytest.mark.skipif(not IS_AFTER_5_17, reason="several processes of this transformers cannot resume on the CPU")
 def test_two_processes(tmp_path):
     codes, output = fork_together(2, __file__, "run_two_processes", tmp_path)
     assert codes[0] == 1, output[-3000:]
