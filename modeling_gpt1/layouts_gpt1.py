@@ -19,6 +19,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import Chunk, ConversionOps, Transpose, WeightConverter, WeightRenaming
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, find_adapter_config_file, logging
 
 logger = logging.get_logger(__name__)
@@ -182,6 +183,23 @@ class FolderMixin:
         model = open_adapter(cls.from_pretrained, str(adapter), base, config, **kwargs)
         found = {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set(), "error_msgs": []}
         return (model, found) if is_asked else model
+
+    def _check_and_adjust_attn_implementation(
+        self, attn_implementation: str | None, is_init_check: bool = False, allow_all_kernels: bool = False
+    ) -> str:
+        """As in transformers, but code from the hub (`owner/kernel`) is fetched and run only if the user agrees.
+
+        Raises:
+            ValueError: the configuration names such code, to which the user has not agreed.
+        """
+        name = (attn_implementation or "").removeprefix("paged|")
+        if is_init_check and "/" in name and not allow_all_kernels and name not in ALL_ATTENTION_FUNCTIONS:
+            raise ValueError(
+                f"The attention implementation of the configuration is {attn_implementation!r}, which would download "
+                "code from the hub and run it. Pass `allow_all_kernels=True` to `from_pretrained` if you trust that "
+                "code, or `attn_implementation='sdpa'` if not."
+            )
+        return super()._check_and_adjust_attn_implementation(attn_implementation, is_init_check, allow_all_kernels)
 
     def save_pretrained(self, *args, **kwargs):
         """As in transformers. The layout on disk is always this package's own, whatever layout was read."""

@@ -28,6 +28,14 @@ SOFTMAX_ELEMENTS = 2**19
 GRADIENT_ROWS = 4096
 
 
+def gradient_of_sum(
+    hidden_states: torch.Tensor, num_items: torch.Tensor | int, coefficient: float = 1.0
+) -> torch.Tensor:
+    """The gradient of `coefficient · sum / num_items` with respect to the sum, as autograd rounds it."""
+    dtype = torch.promote_types(hidden_states.dtype, torch.float32)
+    return hidden_states.new_ones((), dtype=dtype) * coefficient / num_items
+
+
 def weighted_lm_loss(
     lm_head: nn.Module,
     hidden_states: torch.Tensor,
@@ -36,6 +44,7 @@ def weighted_lm_loss(
     rows: torch.Tensor,
     num_rows: int,
     fused: bool,
+    expected_grad: torch.Tensor | float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted sum of −log P(target) over a batch.
 
@@ -46,12 +55,13 @@ def weighted_lm_loss(
         num_rows (`int`): number of rows.
         fused (`bool`): whether the head takes targets. A head that an adapter, a quantiser or tensor parallelism has
             replaced returns only logits; then the logits of all targets are in memory.
+        expected_grad (`[]` or `float`): see [`linear_cross_entropy`].
 
     Returns:
         The weighted sum, `[]`, and the weighted −log P of each row, `[num_rows]`, without a gradient.
     """
     if fused:
-        loss, token_losses = lm_head(hidden_states, target_ids, target_weights)
+        loss, token_losses = lm_head(hidden_states, target_ids, target_weights, expected_grad)
     else:
         logits = lm_head(hidden_states).float()
         token_losses = nn.functional.cross_entropy(logits, target_ids, reduction="none")
@@ -65,6 +75,7 @@ def linear_cross_entropy(
     weight: torch.Tensor,
     target_ids: torch.Tensor,
     target_weights: torch.Tensor,
+    expected_grad: torch.Tensor | float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted sum of −log softmax(hidden_states · weightᵀ)[target], computed in chunks of tokens.
 
@@ -77,6 +88,8 @@ def linear_cross_entropy(
         weight (`torch.Tensor` of shape `[V, D]`): the language-model head.
         target_ids (`torch.LongTensor` of shape `[N]`): ids to predict.
         target_weights (`torch.Tensor` of shape `[N]`, float): factor of each token in the sum; 0 leaves a token out.
+        expected_grad (`[]` or `float`): the gradient that the sum will probably get. The weight's gradient is
+            multiplied by it in place; another gradient costs a second tensor of that size.
 
     Returns:
         The weighted sum, `[]`, differentiable once in `hidden_states` and `weight`, and each target's −log P, `[N]`,
@@ -88,12 +101,16 @@ def linear_cross_entropy(
         dtype = hidden_states.dtype
     # Decided outside of the autograd function, so that the compiler sees plain arguments.
     needs_grads = [torch.is_grad_enabled() and side.requires_grad for side in (hidden_states, weight)]
-    return _LinearCrossEntropy.apply(hidden_states, weight, target_ids, target_weights, dtype, *needs_grads)
+    return _LinearCrossEntropy.apply(
+        hidden_states, weight, target_ids, target_weights, dtype, *needs_grads, expected_grad
+    )
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden_states, weight, target_ids, target_weights, dtype, trains_hidden, trains_weight):
+    def forward(
+        ctx, hidden_states, weight, target_ids, target_weights, dtype, trains_hidden, trains_weight, expected_grad
+    ):
         needs_grad = trains_hidden or trains_weight
         sum_dtype = torch.promote_types(dtype, torch.float32)
         target_weights = target_weights.to(sum_dtype)
@@ -133,17 +150,24 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 if trains_weight:
                     _add_weight_gradient(grad_weight, products, hidden_chunk, is_first=number == 0)
             loss = (token_losses * target_weights).sum()
-        if trains_weight:
-            grad_weight = grad_weight.mul_(largest).to(weight.dtype)
-        ctx.save_for_backward(grad_hidden, grad_weight)
+        if needs_grad:
+            expected_grad = torch.as_tensor(expected_grad, dtype=sum_dtype, device=loss.device)
+            if trains_weight:
+                grad_weight = grad_weight.mul_(largest).mul_(expected_grad).to(weight.dtype)
+            ctx.save_for_backward(grad_hidden, grad_weight, expected_grad)
         ctx.mark_non_differentiable(token_losses)
         return loss, token_losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_loss, _):
-        grads = [None if grad is None else grad * grad_loss.to(grad.dtype) for grad in ctx.saved_tensors]
-        return *grads, None, None, None, None, None
+        grad_hidden, grad_weight, expected_grad = ctx.saved_tensors
+        if grad_hidden is not None:
+            grad_hidden = grad_hidden * grad_loss.to(grad_hidden.dtype)
+        # A product with 1 would double the memory of the largest gradient.
+        if grad_weight is not None and not (can_read(grad_loss) and grad_loss == expected_grad):
+            grad_weight = grad_weight * (grad_loss / expected_grad).to(grad_weight.dtype)
+        return grad_hidden, grad_weight, None, None, None, None, None, None
 
 
 def _chunks(num_rows: int, chunk_size: int) -> list[slice]:

@@ -44,6 +44,7 @@ from .layouts_gpt1 import FolderMixin, register_foreign_layouts
 from .loss_gpt1 import (
     count_items,
     count_labels,
+    gradient_of_sum,
     linear_cross_entropy,
     task_loss,
     task_losses,
@@ -611,11 +612,12 @@ class GPT1LMHead(GPT1Linear):
         hidden_states: torch.Tensor,
         target_ids: torch.LongTensor | None = None,
         target_weights: torch.Tensor | None = None,
+        expected_grad: torch.Tensor | float = 1.0,
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """Logits `[..., V]` of `hidden_states [..., D]`; with targets, see [`linear_cross_entropy`]."""
         if target_ids is None:
             return super().forward(hidden_states)
-        return linear_cross_entropy(hidden_states, self.weight, target_ids, target_weights)
+        return linear_cross_entropy(hidden_states, self.weight, target_ids, target_weights, expected_grad)
 
 
 class LMHeadMixin:
@@ -769,6 +771,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
                 *read_labels(hidden_states, labels, plan),
                 len(labels),
                 self._has_fused_lm_loss,
+                gradient_of_sum(hidden_states, num_targets),
             )
             loss = loss / num_targets
             example_losses = None if self.training else torch.stack([row_losses, is_target.sum(1)], dim=1)
@@ -935,9 +938,10 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
             losses = {"loss": loss_of_task.clone(), "task_loss": loss_of_task}  # Trainer scales the loss in place
             lm_coef = float(self.config.lm_coef)
             if lm_coef > 0:
-                targets = sequences.read_targets(hidden_states, counts)
+                is_fused, targets = self._has_fused_lm_loss, sequences.read_targets(hidden_states, counts)
+                expected_grad = gradient_of_sum(hidden_states, num_items, lm_coef)
                 loss_sum, losses_of_lm = weighted_lm_loss(
-                    self.lm_head, *targets, len(task_logits), self._has_fused_lm_loss
+                    self.lm_head, *targets, len(task_logits), is_fused, expected_grad
                 )
                 losses["lm_loss"] = loss_sum / num_items
                 losses["loss"] = loss_of_task + lm_coef * losses["lm_loss"]

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, modeling_utils
 from transformers.utils.logging import warning_once
 
 from modeling_gpt1 import (
+    GPT1Config,
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
@@ -150,6 +151,9 @@ def test_a_mask_that_leaves_out_the_cache(tiny_model):
     assert "needs the shape [2, 5]" in message and "got [2, 2] " in message
 
 
+# ---- Configurations
+
+
 # ---- Code from the hub
 
 
@@ -161,6 +165,34 @@ def fetched(monkeypatch):
     return names
 
 
+@pytest.mark.parametrize("name", ["stranger/kernel", "kernels-community/flash-attn2@main:attention", "paged|a/b"])
+@pytest.mark.parametrize(
+    ("model_class", "opener"),
+    [
+        (GPT1ForCausalLM, GPT1ForCausalLM),
+        (GPT1ForCausalLM, AutoModelForCausalLM),
+        (GPT1LSTMForCausalLM, GPT1LSTMForCausalLM),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The `paged|` prefix is no longer needed")
+def test_a_configuration_fetches_no_code(tiny_model, tmp_path, fetched, model_class, opener, name):
+    tiny_model(model_class).save_pretrained(tmp_path)
+    fields = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**fields, "attn_implementation": name}))
+    for message in (
+        refusal(opener.from_pretrained, tmp_path),
+        refusal(model_class, GPT1Config(attn_implementation=name)),
+    ):
+        assert f"is {name!r}, which would download code" in message and "`allow_all_kernels=True`" in message
+    assert fetched == []
+    if model_class is GPT1ForCausalLM:
+        assert opener.from_pretrained(tmp_path, attn_implementation="sdpa").config._attn_implementation == "sdpa"
+        assert fetched == []
+    if "|" not in name:  # transformers 5.17 fetches that another way
+        opener.from_pretrained(tmp_path, allow_all_kernels=True)
+        assert set(fetched) == {name}
+
+
 @pytest.mark.parametrize("key", ["_attn_implementation", "_attn_implementation_internal"])
 def test_private_names_in_a_file_say_nothing(tiny_model, tmp_path, fetched, key):
     tiny_model(GPT1ForCausalLM).save_pretrained(tmp_path)
@@ -170,3 +202,9 @@ def test_private_names_in_a_file_say_nothing(tiny_model, tmp_path, fetched, key)
         assert opener.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
         assert opener.from_pretrained(tmp_path, attn_implementation="eager").config._attn_implementation == "eager"
     assert fetched == []
+
+
+def test_a_user_who_names_the_code_is_asked_no_further(tiny_model, fetched):
+    model = tiny_model(GPT1ForCausalLM)
+    model.set_attn_implementation("stranger/kernel", allow_all_kernels=True)
+    assert fetched == ["stranger/kernel"]

@@ -227,7 +227,7 @@ def test_one_side_frozen(trained, monkeypatch):
     monkeypatch.setattr(loss_gpt1, "_add_weight_gradient", lambda *args, **kwargs: added.append(add(*args, **kwargs)))
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.shape) or tensor, lambda x: x):
         loss = loss_only(hidden_states, weight, *others)
-    assert kept == [leaf.shape]
+    assert kept == [leaf.shape, ()]  # and the expected gradient
     assert bool(added) is (trained == "weight")
     loss.backward()
     assert frozen.grad is None
@@ -289,6 +289,50 @@ def test_the_parts_of_the_softmax_do_not_matter(chunks_of, monkeypatch, dtype):
     monkeypatch.setattr(loss_gpt1, "SOFTMAX_ELEMENTS", 3 * 64)  # chunks of 8 and 7 targets in parts of 3
     parts = loss_and_gradients(loss_only, *make_inputs(dtype=dtype))
     torch.testing.assert_close(parts, whole, atol=0, rtol=0)
+
+
+def scaled_loss(expected_grad):
+    def function(*inputs):
+        return linear_cross_entropy(*inputs, expected_grad)[0]
+
+    return function
+
+
+@pytest.mark.parametrize("expected_grad", [1.0, 0.7, torch.tensor(0.7), torch.tensor(3.0)])
+def test_the_expected_gradient_changes_no_result(expected_grad):
+    inputs = make_inputs()
+    exact = loss_and_gradients(plain_formula_in_float64, *inputs, factor=0.7)
+    ours = loss_and_gradients(scaled_loss(expected_grad), *inputs, factor=0.7)
+    assert [relative_error(*pair) < 1e-6 for pair in zip(ours, exact, strict=True)] == [True] * 3
+
+
+class NewTensors(TorchDispatchMode):
+    """Counts the operations that make a tensor of one size in new memory."""
+
+    def __init__(self, elements):
+        super().__init__()
+        self.elements, self.number = elements, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        given = {tensor.untyped_storage().data_ptr() for tensor in args if isinstance(tensor, torch.Tensor)}
+        made = function(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor) and made.numel() == self.elements:
+            self.number += made.untyped_storage().data_ptr() not in given
+        return made
+
+
+@pytest.mark.parametrize(("factor", "number"), [(1.0, 3), (3.0, 4)])
+def test_the_models_loss_makes_one_gradient_of_the_head(tiny_model, factor, number):
+    """The others are the embedding's and their sum, which is in place unless operations are recorded.
+
+    A loss that is multiplied afterwards is the control: it needs another.
+    """
+    model = tiny_model(GPT1ForCausalLM, vocab_size=990, num_hidden_layers=1).train()
+    input_ids = torch.randint(990, (3, 9), generator=torch.Generator().manual_seed(0))
+    with NewTensors(990 * 32) as made:
+        loss = model(input_ids, labels=input_ids).loss
+        (loss * factor).backward()
+    assert made.number == number
 
 
 @pytest.mark.parametrize("resized", [False, True])
