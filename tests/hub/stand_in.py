@@ -122,7 +122,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         self._answer()
 
-    do_HEAD = do_POST = do_PUT = do_GET
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_GET
 
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
@@ -183,6 +183,10 @@ class Handler(BaseHTTPRequestHandler):
             if name.split("@")[0] == repo_id and revision in shas:
                 return history[: shas.index(revision) + 1]
         raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+
+    def mend(self, body: bytes, repo_id: str) -> None:
+        del self.hub.faults[repo_id]
+        self._send({})
 
     def create(self, body: bytes) -> None:
         asked = json.loads(body)
@@ -284,6 +288,7 @@ class Handler(BaseHTTPRequestHandler):
 
 REPOSITORY = r"([\w.-]+/[\w.-]+)"
 ROUTES = (
+    (rf"DELETE /faults/{REPOSITORY}", "mend"),
     (r"POST /api/repos/create", "create"),
     (r"POST /api/validate-yaml", "validate"),
     (rf"POST /api/models/{REPOSITORY}/preupload/[^/]+", "preupload"),
