@@ -11,7 +11,7 @@ import pytest
 import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_simple_launcher_cmd_env
-from helpers_launch import ACCELERATE, IS_AFTER_5_17, TORCHRUN, launch, launch_well, run_together
+from helpers_launch import ACCELERATE, IS_AFTER_5_17, fork_together, restart_together, run_together
 from helpers_pretraining import (
     NUM_ROWS,
     NUM_UPDATES,
@@ -122,7 +122,7 @@ def test_a_checkpoint_of_two_processes_goes_on_in_one(folder, tmp_path):
 
 def test_accelerate_launch_refuses_lone_processes_and_ends_when_one_is_killed(folder, tmp_path):
     """The training in between is that of torchrun."""
-    code, output = launch(ACCELERATE, SCRIPT, tmp_path, "alone", "map", "killed")
+    (code,), output = fork_together(1, *ACCELERATE, SCRIPT, tmp_path, "alone", "map", "killed")
     refusal = (
         "2 processes were launched, but each would train alone. Pass --use_cpu (`use_cpu=True`) where there is no "
         "accelerator for each of them."
@@ -140,8 +140,7 @@ def test_accelerate_launch_refuses_lone_processes_and_ends_when_one_is_killed(fo
 
 def test_torchrun_restarts_processes_of_which_one_hangs(folder, tmp_path):
     """The other waits for the timeout of their group. The second start goes on from the checkpoint, to the bit."""
-    launcher = (*TORCHRUN, "--max-restarts", "1")
-    output = launch_well(launcher, SCRIPT, tmp_path, "restarted", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    output = restart_together(2, SCRIPT, tmp_path, "restarted", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     assert f"Timed out waiting {STALL}000ms" in output, output[-10000:]
     for record, expected in zip(records(tmp_path, "restarted"), records(folder, "map"), strict=True):
         assert record["log"] == expected["log"] and record["eval_loss"] == expected["eval_loss"]
