@@ -457,7 +457,7 @@ def test_the_page_is_for_everyone(page):
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
 
 
-def hostile_report():
+def test_hostile_texts_stay_texts(monkeypatch):
     """Every text from outside is hostile."""
     cells = copy.deepcopy(CELLS)
     for cell in cells:
@@ -468,11 +468,7 @@ def hostile_report():
     config = {"num_hidden_layers": 2, HOSTILE: HOSTILE}
     about = {"title": HOSTILE, "date": HOSTILE, "environment": {HOSTILE: HOSTILE}, "commands": [HOSTILE]}
     about["models"] = [{"name": HOSTILE, "parameters": None, "config": config, "pretraining": {}}]
-    return build_report(cells, [{**missing, "reason": HOSTILE} for missing in ABOUT["unfinished"]], **about)
-
-
-def test_hostile_texts_stay_texts(monkeypatch):
-    report = hostile_report()
+    report = build_report(cells, [{**missing, "reason": HOSTILE} for missing in ABOUT["unfinished"]], **about)
     page = Markup(look.page(report))
     assert not page.all("script") and not [attrs for attrs in page.all("img") if attrs["src"] == "x"]
     assert not {name for name in page.attributes if name.startswith("on")}
