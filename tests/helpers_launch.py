@@ -4,7 +4,6 @@ import faulthandler
 import multiprocessing.connection
 import os
 import runpy
-import signal
 import sys
 import tempfile
 import time
@@ -81,7 +80,6 @@ def fork_together(
 
 def restart_together(num_processes: int, program: Path | str, *arguments: str | Path, **environment: str) -> str:
     """The output of processes that torchrun's agent starts, and starts again once if one of them fails."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     config = LaunchConfig(
         *(1, 1, num_processes),
         run_id=str(uuid.uuid4()),
@@ -90,17 +88,13 @@ def restart_together(num_processes: int, program: Path | str, *arguments: str | 
         max_restarts=1,
         monitor_interval=0.1,
         start_method="forkserver",
-        signals_to_handle="SIGTERM,SIGINT,SIGHUP",
+        signals_to_handle="",  # those of the tests stay
     )
     settings = {**ON_THE_CPU, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **environment}
-    try:
-        with tempfile.NamedTemporaryFile() as output, mock.patch.dict(os.environ, settings):
-            words = [str(program), *map(str, arguments)]
-            elastic_launch(config, _become_as_told)(dict(os.environ), words, output.name)
-            return Path(output.name).read_text(encoding="utf-8")
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    with tempfile.NamedTemporaryFile() as output, mock.patch.dict(os.environ, settings):
+        words = [str(program), *map(str, arguments)]
+        elastic_launch(config, _become_as_told)(dict(os.environ), words, output.name)
+        return Path(output.name).read_text(encoding="utf-8")
 
 
 def _become_as_told(environment: dict[str, str], words: list[str], output: str) -> None:

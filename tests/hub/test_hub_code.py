@@ -66,13 +66,6 @@ TEXTS = [
     "東京 🙂 \ud800".encode("utf-8", "replace").decode(),
 ]
 SINGLE_TEXTS = [text for text in TEXTS if isinstance(text, str)]
-EVERY_CLASS = [
-    (GPT1Model, None),
-    (GPT1ForCausalLM, None),
-    *[(GPT1DoubleHeadsModel, traversal) for traversal in ("classification", "similarity", "multiple_choice")],
-    (GPT1ForSequenceClassification, "entailment"),
-    (GPT1ForMultipleChoice, "multiple_choice"),
-]
 
 
 def batch_for(traversal: str | None) -> dict[str, torch.Tensor]:
@@ -274,17 +267,6 @@ def test_the_cards_code_runs_without_the_package(report, folders, folder, capsys
 
 
 # ---- What is written.
-
-
-@pytest.mark.parametrize(("model_class", "traversal"), EVERY_CLASS)
-def test_every_class_writes_flat_code_and_a_complete_map(tiny_model, tmp_path, model_class, traversal):
-    tiny_model(model_class, traversal=traversal).save_pretrained(tmp_path)
-    assert sorted(path.name for path in tmp_path.glob("*.py")) == sorted(HUB_CODE)
-    other = "SequenceClassification" if traversal == "multiple_choice" else "MultipleChoice" if traversal else None
-    heads = [name for name in ("CausalLM", "SequenceClassification", "MultipleChoice") if name != other]
-    expected = {f"AutoModelFor{name}": f"modeling_gpt1.GPT1For{name}" for name in heads}
-    expected |= {"AutoConfig": "configuration_gpt1.GPT1Config", "AutoModel": "modeling_gpt1.GPT1Model"}
-    assert json.loads((tmp_path / "config.json").read_text())["auto_map"] == expected
 
 
 def test_what_the_code_is_saved_with(tiny_config, tiny_model, tmp_path):
