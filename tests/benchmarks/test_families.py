@@ -165,20 +165,3 @@ def test_the_published_page_has_the_measured_figures(families):
     rows = {family: families.Row(**row) for family, row in measured["results"].items()}
     text = families.page(rows, families.TASKS, measured["machine"])
     assert path.with_suffix(".md").read_text() == f"{text}\n\n![Learning curves]({path.stem}.png)\n"
-
-
-def made_row(families, loss, zero_shot, curve=(), **scores):
-    asked = {"blimp": {"accuracy": zero_shot, "num_rows": 900}}
-    return families.Row(10, 5, {}, 1e-3, {"loss": loss}, 5e-4, list(curve), asked, "method", scores)
-
-
-def test_the_curves(families):
-    pytest.importorskip("matplotlib")
-    curve = [(1_000_000, 0.5, 5.0), (2_000_000, 1.25, 4.0)]
-    rows = {"gpt1": made_row(families, 4.0, 0.6, curve), "bart": made_row(families, 4.0, 0.6, curve[:1])}
-    rows["gpt2"] = made_row(families, 4.0, 0.6)  # without evaluations
-    axes = families.draw(rows).axes
-    assert [panel.get_title() for panel in axes] == ["next token"] * 2 + ["restored text"] * 2
-    assert [[line.get_label() for line in panel.lines] for panel in axes] == [["gpt1"], ["gpt1"], ["bart"], ["bart"]]
-    assert [list(panel.lines[0].get_xdata()) for panel in axes[:2]] == [[1.0, 2.0], [0.5, 1.25]]
-    assert list(axes[0].lines[0].get_ydata()) == [5.0, 4.0]

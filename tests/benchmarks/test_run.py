@@ -119,18 +119,6 @@ def test_the_tables_of_the_page_are_the_newest_figures(run, scripts, tmp_path):
         assert page.read_text(encoding="utf-8") == written
 
 
-def test_a_page_without_marks_is_left_alone(run, tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("# Page\n")
-    with pytest.raises(ValueError) as raised:
-        run.write_tables(tmp_path, page)
-    assert str(raised.value) == (
-        f"{page} lacks the lines '<!-- Written by `make bench` from here -->' and '<!-- to here -->', between which "
-        "the tables stand."
-    )
-    assert page.read_text() == "# Page\n"
-
-
 def test_the_documentation_has_the_newest_figures(run):
     found = run.newest(run.RESULTS)
     assert found

@@ -39,7 +39,6 @@ from modeling_gpt1 import (
     GPT1Model,
     GPT1PretrainingTrainer,
 )
-from modeling_gpt1.conversion import convert_checkpoint
 from modeling_gpt1.hub.card import model_card
 from tokenization import GPT1Tokenizer
 
@@ -147,9 +146,6 @@ def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
     language_model = tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer), max_position_embeddings=64)
     language_model.save_pretrained(root / "language-model")
     tiny_tokenizer.save_pretrained(root / "language-model")
-    convert_checkpoint(root / "language-model", root / "converted")
-    ids = tiny_tokenizer(SINGLE_TEXTS[0], return_tensors="pt")["input_ids"]
-    save_file({"input_ids": ids}, root / "converted.batch.safetensors")
     chooser = tiny_model(GPT1ForMultipleChoice, vocab_size=len(tiny_tokenizer), max_position_embeddings=64)
     chooser.save_pretrained(root / "chooser")
     tiny_tokenizer.save_pretrained(root / "chooser")
@@ -157,14 +153,7 @@ def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
         folder: code_of(model, root / folder, trust=True)
         for folder, model in {"classifier": classifier, "language-model": language_model, "chooser": chooser}.items()
     }
-    converted = {"folder": "converted", "batch": "converted.batch.safetensors", "texts": SINGLE_TEXTS}
-    cases = {
-        "models": models,
-        "classifier": "classifier",
-        "texts": TEXTS,
-        "converted": converted,
-        "usages": usages,
-    }
+    cases = {"models": models, "classifier": "classifier", "texts": TEXTS, "usages": usages}
     (root / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
     return root
 
@@ -236,19 +225,6 @@ def test_tokenizer_needs_no_code_of_ours(report, folders, tiny_tokenizer):
     assert not any(control & set(ids) for ids in seen["plain_ids"])
     assert [path.name for path in (folders / "classifier").glob("token*")] != []
     assert not list((folders / "classifier").glob("tokenization*.py"))
-
-
-def test_converted_folder_opens_without_any_code_of_ours(report, folders, tiny_tokenizer):
-    assert report["converted"] == {
-        "class": "OpenAIGPTLMHeadModel",
-        "input_ids": tiny_tokenizer(SINGLE_TEXTS)["input_ids"],
-    }
-    assert not list((folders / "converted").glob("*.py"))
-    ours = GPT1ForCausalLM.from_pretrained(folders / "language-model").eval()
-    with torch.no_grad():
-        expected = ours(**load_file(folders / "converted.batch.safetensors")).logits
-    given = load_file(folders / "converted.safetensors")["logits"]
-    torch.testing.assert_close(given, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("folder", ["classifier", "language-model", "chooser"])
