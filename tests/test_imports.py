@@ -1,5 +1,6 @@
 """What each part may import: the contracts of pyproject.toml, each with an import that breaks it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -80,23 +81,59 @@ NEED_TOKENIZATION = {
 }
 
 
-def test_a_module_called_tokenization_in_the_way_is_named(tmp_path):
-    """The package in one process, the file in another; both are forked from one that has imported transformers."""
-    files = [tmp_path / stranger for stranger in STRANGERS]
+HEAVY = {"datasets", "evaluate", "pyarrow", "pandas", "transformers.trainer", "transformers.training_args"}
+IMPORTS = """
+before = set(sys.modules)
+import modeling_gpt1, tokenization
+after = set(sys.modules)
+modeling_gpt1.GPT1Trainer, tokenization.load_task, modeling_gpt1.prepare_finetuning
+print(json.dumps([sorted(after - before), sorted(set(sys.modules) - after)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """The lines of three processes, and the files that stand in the way of two of them.
+
+    They are forked from one that has imported the names of transformers that any file with a model and its
+    registration takes: in the third nothing stands in the way.
+    """
+    folder = tmp_path_factory.mktemp("imports")
+    files = [folder / stranger for stranger in STRANGERS]
     for file in files:
         file.parent.mkdir(parents=True)
         file.write_text("print('it ran')", encoding="utf-8")
-    code = ["import os", "from transformers import GenerationMixin, PreTrainedModel, TokenizersBackend"]
+    code = ["import json, os, sys", "from transformers import AutoConfig, AutoModel, AutoModelForCausalLM"]
+    code += ["from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer"]
+    code += ["from transformers import GenerationMixin, PreTrainedModel, TokenizersBackend"]
+    code += ["if os.fork() and os.wait():", f"    exec({IMPORTS!r})", "    sys.exit()"]
     code += ["os.chdir('file' if os.fork() and os.wait() else 'package')"]
     code += ["import modeling_gpt1", "modeling_gpt1.GPT1ForCausalLM, modeling_gpt1.continue_prompts"]
     for statement in NEED_TOKENIZATION:
         code += ["try:", f"    {statement}", "except ImportError as error:", "    print(error)"]
     run = subprocess.run(
         [sys.executable, "-c", "\n".join(code)],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines(), files
+
+
+def test_a_module_called_tokenization_in_the_way_is_named(printed):
+    """The package in one process, the file in another."""
+    lines, files = printed
     expected = [text.format(file=file) for file in reversed(files) for text in NEED_TOKENIZATION.values()]
-    assert run.stdout == "\n".join(expected) + "\n", run.stderr
+    assert lines[:-1] == "\n".join(expected).splitlines()
+
+
+def test_imports_bring_neither_trainer_nor_datasets(printed):
+    at_once, on_demand = map(set, json.loads(printed[0][-1]))
+    assert HEAVY & at_once == set()
+    assert {"modeling_gpt1.modeling_gpt1", "tokenization.tokenization_gpt1"} <= at_once
+    assert not {"modeling_gpt1.training.trainer", "tokenization.corpus", "tokenization.tasks"} & at_once
+    others = {name.partition(".")[0] for name in at_once} - {"modeling_gpt1", "tokenization", "transformers"}
+    assert others - set(sys.stdlib_module_names) == set()
+    assert {"datasets", "transformers.trainer"} <= on_demand  # the names above are those that would show
