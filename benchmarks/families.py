@@ -446,8 +446,6 @@ def main(words: list[str] | None = None) -> None:
     words = [word for word in (sys.argv[1:] if words is None else words) if word not in ("--page", "--save")]
     about = {**machine(), "jobs": arguments.jobs, "fine_tuning": FINE_TUNING, "command": shlex.join(words)}
     about["rows"] = {task: limit for task in TASKS if (limit := train_rows(arguments, task)) is not None}
-    if torch.cuda.is_available():
-        about["accelerator"] = torch.cuda.get_device_name()
     text = page(rows, TASKS, about)
     print(text)
     if arguments.save:

@@ -460,7 +460,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-SLEEP = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
+SLEEP = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(600)"
 
 
 def run_slowly(folder: Path, paths: list[Path]) -> None:
@@ -483,9 +483,12 @@ def test_a_signal_ends_all_commands_and_leaves_the_cells_to_others(number, tmp_p
     runner.start()
     children = [int(wait_for(lambda path=path: path.exists() and path.read_text())) for path in paths]
     store.run_all(cells, lambda: pytest.fail("nothing was run"))
-    os.kill(runner.pid, number)  # the runner alone
-    runner.join(TIMEOUT)
-    assert runner.exitcode not in (None, 0) and not any(map(is_running, children))
+    os.kill(runner.pid, number)  # the runner alone, which does not wait for its cells
+    runner.join(60)
+    left = list(filter(is_running, children))
+    for child in left:
+        os.kill(child, signal.SIGKILL)
+    assert runner.exitcode not in (None, 0) and left == []
     assert not store.read(cells[0]) and not list((store.folder / "work").iterdir())
     store.run_all(cells, lambda: None)
     store.run_all(cells, lambda: pytest.fail("nothing was run"))
