@@ -16,14 +16,13 @@ MLINTER_RULES := $(VENV)/mlinter-rules.toml
 # write "The bare None Model", link to pages of transformers' documentation and print [ERROR] on import.
 MLINTER_OFF := TRF057
 
-.PHONY: help demo test test-browser campaign lint format docs compat bench gpu clean
+.PHONY: help demo test campaign lint format docs compat bench gpu clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    the paper in a few minutes: pre-train, fine-tune, compare (examples/quickstart.py)"
 	@echo "make test    all tests, $(WORKERS) at a time (WORKERS=n); PYTEST_ARGS='-k name' to choose"
-	@echo "make test-browser  the playground in Debian's chromium (apt-get install chromium chromium-driver)"
 	@echo "make campaign  $(EXAMPLES) random cases of each property (EXAMPLES=n), which make test tries with 30"
 	@echo "make lint    ruff (rules and format), the contracts of import-linter, transformers-mlinter, mypy"
 	@echo "make format  let ruff mend what it can"
@@ -40,10 +39,6 @@ demo: $(INSTALLED)plot
 test: $(INSTALLED)test
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
 		$(RUN) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
-
-test-browser: $(INSTALLED)browser
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
-		$(RUN) -m pytest tests/playground/test_playground_browser.py
 
 campaign: $(INSTALLED)test
 	HYPOTHESIS_PROFILE=campaign EXAMPLES=$(EXAMPLES) HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \

@@ -62,8 +62,6 @@ TEST = [
     "spacy>=3.8,<4",
     "tensorboard>=2.18",
 ]
-# Needs Debian's chromium and chromium-driver, too: see tests/playground/test_playground_browser.py.
-BROWSER = [*TEST, *PLAYGROUND, "selenium>=4.40"]
 
 setup(
     name="gpt1-hf",
@@ -116,8 +114,7 @@ setup(
         "peft": PEFT,
         "playground": PLAYGROUND,
         "reproduce": REPRODUCE,
-        "browser": BROWSER,
-        "all": [*BROWSER, *LINT, *DOCS],
+        "all": [*TEST, *PLAYGROUND, *LINT, *DOCS],
     },
     classifiers=[
         "Development Status :: 3 - Alpha",

@@ -19,7 +19,6 @@ what torch has allocated during the work, less what lay on the device before it.
   transformers compiles on a GPU; weights in float32 and in bfloat16.
 """
 
-import argparse
 import contextlib
 import functools
 import tempfile
@@ -33,22 +32,11 @@ from finetuning import OURS as OUR_HEADS
 from finetuning import PEER as BUILT_IN_HEADS
 from finetuning import make_batch
 from generation import spread_positions
-from harness import (
-    MIB,
-    SMALL,
-    check_agreement,
-    comparisons,
-    machine,
-    print_comparisons,
-    rounds_of,
-    save_result,
-    without_dropout,
-    write_peers,
-)
+from harness import MIB, SMALL, check_agreement, comparisons, main, rounds_of, without_dropout, write_peers
 from transformers import GPT2LMHeadModel, OpenAIGPTDoubleHeadsModel, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
-from modeling_gpt1.inference.devices import accelerator_name, default_device
+from modeling_gpt1.inference.devices import default_device
 from modeling_gpt1.modeling_gpt1 import GPT1Block
 from modeling_gpt1.training.compilation import compiled_blocks
 
@@ -214,40 +202,24 @@ def generation(accelerator: Accelerator, folders: dict, sizes: tuple, rounds: in
 # ---- The script
 
 
-def compare(accelerator: Accelerator, rounds: int, quick: bool) -> list[dict]:
+def compare(rounds: int, quick: bool) -> list[dict]:
     """The rows of the table."""
+    accelerator = Accelerator()
+    if accelerator.is_cpu and not quick:
+        raise RuntimeError("torch finds no accelerator. --quick checks the script on a CPU.")
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     sizes = SMALL if quick else {}
     with tempfile.TemporaryDirectory() as folder:
         folders = write_peers(folder, sizes)
         rows = pretraining(accelerator, folders, QUICK_BLOCKS if quick else BLOCKS, rounds)
-        print_comparisons(rows)
         torch.manual_seed(0)
         OpenAIGPTDoubleHeadsModel(transformers.OpenAIGPTConfig(**sizes)).save_pretrained(f"{folder}/heads")
-        of_heads = fine_tuning(accelerator, f"{folder}/heads", QUICK_FINE_TUNING if quick else FINE_TUNING, rounds)
-        print_comparisons(of_heads)
+        rows += fine_tuning(accelerator, f"{folder}/heads", QUICK_FINE_TUNING if quick else FINE_TUNING, rounds)
     with tempfile.TemporaryDirectory() as folder:
         folders = write_peers(folder, sizes, spread_positions, initializer_range=0.2)
-        generated = generation(accelerator, folders, QUICK_GENERATED if quick else GENERATED, rounds)
-        print_comparisons(generated)
-    return rows + of_heads + generated
-
-
-def main(words: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of one piece of work of each model (default: 5)")
-    parser.add_argument("--quick", action="store_true", help="tiny models and batches: a check of the script")
-    parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
-    arguments = parser.parse_args(words)
-    accelerator = Accelerator()
-    if accelerator.is_cpu and not arguments.quick:
-        parser.error("torch finds no accelerator. --quick checks the script on a CPU.")
-    about = {**machine(), "accelerator": accelerator_name() or "none"}
-    rows = compare(accelerator, arguments.rounds, arguments.quick)
-    if arguments.save:
-        save_result("accelerator", about, rows)
+        return rows + generation(accelerator, folders, QUICK_GENERATED if quick else GENERATED, rounds)
 
 
 if __name__ == "__main__":
-    main()
+    main(compare)

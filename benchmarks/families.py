@@ -1,6 +1,5 @@
 """Pre-trains every family on the same novels, asks and fine-tunes each alike, and writes one page of tables.
 
-    python benchmarks/families.py --books books --data_dir data --work_dir runs/families --list  # what is left to do
     python benchmarks/families.py --books books --data_dir data --work_dir runs/families         # hours
     python benchmarks/families.py --books books --data_dir data --work_dir runs/families --page  # the page so far
     python benchmarks/families.py --books books --data_dir data --work_dir runs/families --save  # as dated files
@@ -132,8 +131,6 @@ def check_data(arguments: argparse.Namespace) -> None:
 
 def asking(arguments: argparse.Namespace, model: Step) -> Step:
     flags = {"model": model.folder / "out", "data_dir": arguments.data_dir}
-    if arguments.zero_shot_rows is not None:
-        flags["max_eval_samples"] = arguments.zero_shot_rows
     words = (*words_of("zero-shot", flags), "--tasks", *ZERO_SHOT_TASKS)
     return Step(model.folder.parent / "zero-shot", words, "--output_file", "")
 
@@ -235,10 +232,7 @@ def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
     if model is None or not model.is_done:
         return None
     opened = FAMILIES[family].model_class.from_pretrained(model.folder / "out")
-    results, records = (
-        read_json(model.folder / "out" / model.result),
-        read_json(model.folder / "out" / "trainer_state.json"),
-    )
+    results, records = (read_json(model.folder / "out" / name) for name in (model.result, "trainer_state.json"))
     speeds = [record["tokens_per_second"] for record in records["log_history"] if "tokens_per_second" in record]
     cost = {**read_json(model.folder / "done.json"), "tokens": results["num_input_tokens_seen"]}
     cost["tokens_per_second"] = statistics.median(speeds)
@@ -431,8 +425,6 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--fine_tuning_rate", type=float, default=5e-4)
     parser.add_argument("--jobs", type=int, default=1, help="steps that run at once, on an equal share of the cores")
     parser.add_argument("--train_rows", type=int, help="most rows of a task to fine-tune on; default: see TASKS")
-    parser.add_argument("--zero_shot_rows", type=int, help="of each task without fine-tuning; default: all")
-    parser.add_argument("--list", action="store_true", help="print the steps that are left, and run nothing")
     parser.add_argument("--page", action="store_true", help="print the page so far, and run nothing")
     parser.add_argument("--save", action="store_true", help="write the page, its curves and its figures, all dated")
     arguments = parser.parse_args(words)
@@ -443,10 +435,6 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 
 def main(words: list[str] | None = None) -> None:
     arguments = parse(words)
-    if arguments.list:
-        steps = (step for family in arguments.families for stage in stages_of(arguments, family) for step in stage)
-        print("\n".join(str(step.folder) for step in steps if not step.is_done))
-        return
     if not (arguments.page or arguments.save):
         check_data(arguments)
         if not (arguments.work_dir / "tokenizer").is_dir():
@@ -458,8 +446,6 @@ def main(words: list[str] | None = None) -> None:
     words = [word for word in (sys.argv[1:] if words is None else words) if word not in ("--page", "--save")]
     about = {**machine(), "jobs": arguments.jobs, "fine_tuning": FINE_TUNING, "command": shlex.join(words)}
     about["rows"] = {task: limit for task in TASKS if (limit := train_rows(arguments, task)) is not None}
-    if torch.cuda.is_available():
-        about["accelerator"] = torch.cuda.get_device_name()
     text = page(rows, TASKS, about)
     print(text)
     if arguments.save:

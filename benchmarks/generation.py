@@ -2,7 +2,6 @@
 
     python benchmarks/generation.py            # 117 M parameters, prompt 64, 192 new tokens, batch 1 and 8; an hour
     python benchmarks/generation.py --quick    # two small blocks, 16 new tokens: a check that it runs
-    python benchmarks/generation.py --compiled  # also ours with a static cache under torch.compile
     python benchmarks/generation.py --save     # also benchmarks/results/<date>-generation.json
 
 All models have the paper's size. Ours and the built-in read one openai-gpt checkpoint of random weights, and their
@@ -28,13 +27,13 @@ import time
 import torch
 import transformers
 from harness import SMALL, comparison, in_turns, main, running_workers, timed, write_peers
-from transformers import CompileConfig, GPT2LMHeadModel, OpenAIGPTLMHeadModel
+from transformers import GPT2LMHeadModel, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1Int8Config
 from modeling_gpt1.inference.quantization import GPT1Int8Linear
 
 OURS, PEER, GPT2 = "GPT1ForCausalLM", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
-BF16, INT8, COMPILED = f"{OURS} bfloat16", f"{OURS} int8", f"{OURS} compiled"
+BF16, INT8 = f"{OURS} bfloat16", f"{OURS} int8"
 REPEATING, LOOKUP = f"{OURS} float32, a text that repeats itself", ", prompt lookup"
 WITH_LOOKUP = {OURS: f"{OURS} float32{LOOKUP}", REPEATING: REPEATING + LOOKUP}
 BATCHES = (1, 8)
@@ -70,10 +69,6 @@ class Worker:
         self.options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
         if name.endswith(LOOKUP):
             self.options["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
-        if name == COMPILED:
-            compile_config = CompileConfig(mode="default")
-            compile_config._compile_all_devices = True  # by default, generate compiles only on accelerators
-            self.options |= {"cache_implementation": "static", "compile_config": compile_config}
         self.buffer = torch.ones(64 * 2**20)
 
     def generate(self, batch: int, num_new: int) -> list[list[int]]:
@@ -137,7 +132,7 @@ def measure(names: list[str], folders: dict, num_new: int, rounds: int, threads:
         for batch in BATCHES:
             measured = [name for name in names if batch == 1 or name != REPEATING and not name.endswith(LOOKUP)]
             for name in measured:
-                ask[name]("generate", batch, num_new if name == COMPILED else 2)  # warm-up
+                ask[name]("generate", batch, 2)  # warm-up
             for name in in_turns(measured, rounds):
                 if not (name == PEER and batch > 1 and figures[batch][name]):
                     figures[batch][name].append(ask[name]("measure", batch))
@@ -160,9 +155,8 @@ def rows_of_batch(batch: int, figures: dict[str, list[dict]], num_new: int) -> l
     for theirs in (PEER, GPT2):
         rows.append(row(OURS, theirs, "tokens/s", TARGETS[theirs][batch]))
         rows.append(row(OURS, theirs, "tokens/CPU s"))
-    for ours in (BF16, INT8, COMPILED):
-        if ours in figures:
-            rows += [row(ours, OURS, measure) for measure in ("tokens/s", "tokens/CPU s")]
+    for ours in (BF16, INT8):
+        rows += [row(ours, OURS, measure) for measure in ("tokens/s", "tokens/CPU s")]
     for greedy, with_lookup in WITH_LOOKUP.items():
         if figures[with_lookup]:
             rows.append(row(with_lookup, greedy, "tokens/s", LOOKUP_TARGET if greedy == REPEATING else None))
@@ -174,9 +168,9 @@ def rows_of_batch(batch: int, figures: dict[str, list[dict]], num_new: int) -> l
     return rows
 
 
-def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> list[dict]:
+def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
     """The rows of `make bench`. `quick` takes tiny models, whose ratios mean nothing."""
-    names = [OURS, BF16, INT8, *([COMPILED] if compiled else []), GPT2, PEER, REPEATING, *WITH_LOOKUP.values()]
+    names = [OURS, BF16, INT8, GPT2, PEER, REPEATING, *WITH_LOOKUP.values()]
     num_new = 16 if quick else 192
     with tempfile.TemporaryDirectory() as folder:
         sizes = SMALL if quick else {}
@@ -197,4 +191,4 @@ def spread_positions(model: OpenAIGPTLMHeadModel) -> None:
 
 
 if __name__ == "__main__":
-    main(compare, compiled={"action": "store_true", "help": "measure a static cache under torch.compile too"})
+    main(compare)

@@ -35,8 +35,10 @@ SMALL = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}  # sizes o
 
 def machine(threads: int | None = None) -> dict:
     """The machine and the versions that the figures depend on."""
-    from modeling_gpt1.reproduction.models import processor_name  # here: a measured process imports only its own
+    from modeling_gpt1.inference.devices import accelerator_name  # here: a measured process imports only its own
+    from modeling_gpt1.reproduction.models import processor_name
 
+    found = accelerator_name()
     return {
         "cores": os.cpu_count(),
         **({} if threads is None else {"threads": threads}),
@@ -46,6 +48,7 @@ def machine(threads: int | None = None) -> dict:
         "architecture": platform.machine(),
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "transformers", "tokenizers", "accelerate")},
+        **({} if found is None else {"accelerator": found}),
     }
 
 

@@ -1,9 +1,8 @@
 """Finds a recipe for pre-training a small GPT-1 on books, and one for the LSTM that the paper compares it with.
 
-    python benchmarks/recipe.py --books books --work_dir runs/recipe --list     # what is planned and what is done
     python benchmarks/recipe.py --books books --work_dir runs/recipe            # the sweep: hours
     python benchmarks/recipe.py --books books --work_dir runs/recipe --winners 15e6 60e6  # then the best for longer
-    python benchmarks/recipe.py --books books --work_dir runs/recipe --list --save        # the table as a dated file
+    python benchmarks/recipe.py --books books --work_dir runs/recipe --save               # the table as a dated file
 
 `books` has novels in train/*.txt and validation/*.txt. The Transformer has 4 layers of 256, the LSTM one layer of 768
 units; both a BPE of 8,000 merges and blocks of 512 tokens. Source: sections 4.1 and 5 of the paper,
@@ -165,7 +164,7 @@ def score(result: dict) -> float:
 def sweep(arguments: argparse.Namespace) -> list[dict]:
     """A row for each run: the base recipe, then the base with one setting changed, for each value of each setting."""
     rows = []
-    for family in arguments.families:
+    for family in BASES:
         base = {"family": family, "text": arguments.text, "tokens": arguments.tokens, "seed": SEED, **BASES[family]}
         changes = [(name, value) for name in VALUES for value in VALUES[name] if value != base[name]]
         rows.append({"stage": "round 1", "changed": None, "settings": base})
@@ -179,7 +178,7 @@ def winners(arguments: argparse.Namespace) -> list[dict]:
     found = sorted((result for result in found if result["batch"] >= arguments.least_batch), key=score)
     rows = []
     for tokens in arguments.winners:
-        for family in arguments.families:
+        for family in BASES:
             for best in [result for result in found if result["family"] == family][:1]:
                 settings = {name: best[name] for name in ("family", "text", "seed", *VALUES)} | {"tokens": tokens}
                 of_dropout = [{**settings, "dropout": dropout} for dropout in VALUES["dropout"]]
@@ -196,9 +195,6 @@ def table(rows: list[dict]) -> str:
     for row in rows:
         settings, result = row["settings"], row["result"]
         start = f"{row['stage']:8} {settings['family']:12} {change_text(row):34} {settings['tokens'] / 1e6:7.2f}"
-        if result is None:
-            lines.append(f"{start} {updates_of(settings)[0]:7} to do")
-            continue
         figures = [result[name] for name in ("perplexity", "perplexity_of_all_blocks", "training_loss")]
         figures = [math.nan if figure is None else figure for figure in figures]  # None is a run that diverged
         start += " {:7} {:10.1f} {:6.1f} {:10.3f}".format(result["updates"], *figures)
@@ -216,26 +212,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--books", type=Path, required=True, help="folder with train/*.txt and validation/*.txt")
     parser.add_argument("--work_dir", type=Path, required=True, help="runs and results; what is finished is kept")
-    parser.add_argument("--only", choices=list(BASES), help="one family; default: both")
     parser.add_argument("--tokens", type=float, default=SWEEP_TOKENS, help="of each run of the sweep; default: 3.03 M")
     parser.add_argument("--winners", type=float, nargs="+", default=[], help="tokens of the best recipes' longer runs")
     parser.add_argument("--least_batch", type=int, default=1, help="fewest blocks per update of a winner; default: 1")
     parser.add_argument("--threads", type=int, default=1, help="of each run; default: 1")
-    parser.add_argument("--list", action="store_true", help="print what is planned and what is done; run nothing")
     parser.add_argument("--save", action="store_true", help="write the table to benchmarks/results/<date>-recipe.json")
     arguments = parser.parse_args()
-    arguments.families = [arguments.only] if arguments.only else list(BASES)
     arguments.books, arguments.work_dir = arguments.books.resolve(), arguments.work_dir.resolve()
     arguments.tokens, arguments.winners = round(arguments.tokens), list(map(round, arguments.winners))
     sizes = [path.stat().st_size for path in arguments.books.glob("*/*.txt")]
     arguments.text = f"{len(sizes)} books of {sum(sizes):,} bytes"  # runs on other books are other runs
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # ends the running command too
-    if not (arguments.list or (arguments.work_dir / "tokenizer").is_dir()):
+    if not (arguments.work_dir / "tokenizer").is_dir():
         tokenizer = GPT1Tokenizer.train(training_texts(str(arguments.books / "train" / "*.txt")), NUM_MERGES)
         tokenizer.save_pretrained(arguments.work_dir / "tokenizer")
-    act, rows = read_result if arguments.list else finish, []
+    rows = []
     for stage in (sweep, winners):  # the winners of what is finished
-        rows += [{**row, "result": act(arguments, row["settings"])} for row in stage(arguments)]
+        rows += [{**row, "result": finish(arguments, row["settings"])} for row in stage(arguments)]
     print(table(rows))
     if arguments.save:
         save_result("recipe", machine(arguments.threads), {"rows": rows})

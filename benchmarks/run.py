@@ -81,8 +81,6 @@ def report(outcomes: dict[str, dict]) -> str:
     for name, outcome in outcomes.items():
         if outcome["error"]:
             lines.append(f"\n{name} FAILED:\n{outcome['error'].rstrip()}")
-        elif not outcome["rows"]:
-            lines.append(f"\n{name} had nothing to compare")
     return "\n".join(lines)
 
 
@@ -146,8 +144,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(arguments)
-    here = [name for name in SCRIPTS if (Path(__file__).parent / f"{name}.py").exists()]
-    names = options.only or here
+    names = options.only or list(SCRIPTS)
     about = machine(options.threads)
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     folder = options.output or (None if options.quick else RESULTS)

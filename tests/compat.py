@@ -1,4 +1,4 @@
-"""Runs the suite with other versions of transformers and torch than those of constraints.txt, and writes one table.
+"""Runs the suite with other versions of transformers and torch than those of constraints.txt: a line for each.
 
     make compat                         # every set, hours on two cores
     make compat SETS=oldest-core        # one of them
@@ -6,7 +6,7 @@
 
 Each set has a virtual environment of its own in .venv/compat. A set over the pins sees all that `make test` installed,
 and only what it names, and what that needs, lies in front; the others are installed whole: another Python with the
-pins of constraints.txt, the oldest and the newest releases without. The table says which set was not run, and why.
+pins of constraints.txt, the oldest and the newest releases without. A line says which set was not run, and why.
 """
 
 import argparse
@@ -152,18 +152,6 @@ def installed(python: Path) -> dict[str, str]:
     return json.loads(asked.stdout)
 
 
-def table(lines: list[dict]) -> str:
-    """The lines as Markdown."""
-    columns = ("set", "tests", "python", *SHOWN, "passed", "failed", "skipped", "seconds")
-    rows = [" | ".join(columns), " | ".join("---" for _ in columns)]
-    for line in lines:
-        if "not run" in line:
-            rows.append(f"{line['set']} | not run: {line['not run']}" + " |" * (len(columns) - 2))
-            continue
-        rows.append(" | ".join(str(line[column]) for column in columns))
-    return "\n".join(f"| {row} |" for row in rows)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}; default: all")
@@ -173,7 +161,7 @@ def main() -> int:
     if unknown := [name for name in args.sets if name not in SETS]:
         parser.error(f"there is no set {', '.join(unknown)}; known are {', '.join(SETS)}")
     lines = [run(name, SETS[name], args.workers) for name in args.sets or SETS]
-    print(table(lines))
+    print("\n".join(map(json.dumps, lines)))
     if args.save:
         path = RESULTS / f"{date.today().isoformat()}-versions.json"
         result = {"machine": {"cores": os.cpu_count()}, "sets": lines}

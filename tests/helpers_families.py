@@ -1,25 +1,18 @@
-"""Tiny random models of other families with tokenizers of their classes, and runs of GPT1Trainer on them.
-
-Also run as a script by one process of several: `torchrun --nproc_per_node 2 tests/helpers_families.py FOLDER` trains
-the cases `IN_PROCESSES` on 8 examples an update and writes what the first process recorded to `FOLDER/records.pt`.
-"""
+"""Tiny random models of other families with tokenizers of their classes, and runs of GPT1Trainer on them."""
 
 import functools
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import transformers
-from helpers_launch import show_where_it_hangs
 from helpers_training import SETTINGS, WORDS, Rows
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
-from modeling_gpt1.training.launch import end_processes
 from modeling_gpt1.training.preparation import pad_with_end
 from tokenization import TraversalCollator
 
@@ -82,8 +75,6 @@ CASES = {
     "bert both orders": ("bert", "similarity", True),
     "t5 both orders": ("t5", "similarity", True),
 }
-# Those that several processes train: an encoder, which goes the way of all others, a decoder and encoder-decoders.
-IN_PROCESSES = ("bert choices", "bert both orders", "gpt2 pair", "bart pair", "t5 both orders")
 
 
 def make_family_tokenizer(family: str) -> PreTrainedTokenizerBase:
@@ -202,18 +193,3 @@ def whole_record(case: str) -> dict:
     """What one process records that takes each update as one batch; 19 rows: the last of a pass has three."""
     with tempfile.TemporaryDirectory() as folder:
         return record_of(make_family_trainer(case, folder, EXAMPLES_PER_UPDATE, 1, num_rows=19))
-
-
-def main(folder: str) -> None:
-    show_where_it_hangs()
-    batch_size, records = EXAMPLES_PER_UPDATE // int(os.environ["WORLD_SIZE"]) // 2, {}
-    for case in IN_PROCESSES:
-        trainer = make_family_trainer(case, folder, batch_size, 2, num_rows=19)
-        records[case] = record_of(trainer)
-    if trainer.is_world_process_zero():
-        torch.save(records, Path(folder, "records.pt"))
-    end_processes(trainer)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

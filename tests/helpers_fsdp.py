@@ -21,23 +21,23 @@ from torch.distributed.tensor import DTensor
 
 from modeling_gpt1.training.launch import end_processes
 
-SAVED_UPDATE = 2
+SAVED_UPDATE, NUM_UPDATES = 2, 4  # of which three are a pass
 ADAM = {"optim": "adamw_torch", "adam_epsilon": 1e-3, "learning_rate": 0.01}
 LOGGED = ("step", "loss", "task_loss", "lm_loss", "grad_norm")
 
 
 def make_pretraining(folder: str | os.PathLike, num_processes: int, **others):
-    return helpers_pretraining.make_trainer(folder, num_processes, **others)
+    return helpers_pretraining.make_trainer(folder, num_processes, max_steps=NUM_UPDATES, **others)
 
 
 def make_finetuning(folder: str | os.PathLike, num_processes: int, **others):
     batch = (8, 1) if num_processes == 1 else (8 // num_processes // 2, 2)
-    return helpers_training.make_trainer("multiple_choice", folder, *batch, max_steps=5, **ADAM, **others)
+    return helpers_training.make_trainer("multiple_choice", folder, *batch, max_steps=NUM_UPDATES, **ADAM, **others)
 
 
 def make_other_family(folder: str | os.PathLike, num_processes: int, **others):
     batch = (8, 1) if num_processes == 1 else (8 // num_processes // 2, 2)
-    return helpers_families.make_family_trainer("bert pair", folder, *batch, max_steps=5, **ADAM, **others)
+    return helpers_families.make_family_trainer("bert pair", folder, *batch, max_steps=NUM_UPDATES, **ADAM, **others)
 
 
 MAKERS = {"pretraining": make_pretraining, "fine-tuning": make_finetuning, "other family": make_other_family}

@@ -4,22 +4,21 @@ import faulthandler
 import multiprocessing.connection
 import os
 import runpy
-import signal
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
+import uuid
 from functools import partial
 from pathlib import Path
 from unittest import mock
 
-import pytest
 import torch
 import transformers
 from packaging import version
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 ROOT = Path(__file__).resolve().parent.parent
-TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
 # Port 0: a free one, as tests run beside each other.
 ACCELERATE = (
     *("accelerate.commands.launch", "--main_process_port", "0"),
@@ -31,37 +30,6 @@ IS_AFTER_5_17 = version.parse(transformers.__version__) >= version.parse("5.18")
 # Several processes cannot share a machine's one GPU as they would share several.
 ON_THE_CPU = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 TIMEOUT = 600  # seconds; a launch takes about 15, and some machines are slow and busy
-
-
-def launch(
-    launcher: tuple[str, ...], script: Path | str, *arguments: str | Path, **environment: str
-) -> tuple[int, str]:
-    """Exit code of the launcher, and what it and its processes printed."""
-    command = [sys.executable, *(("-m", *launcher) if launcher else ()), str(script), *map(str, arguments)]
-    inherited = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "MASTER_ADDR")}
-    settings = {**ON_THE_CPU, "PYTHONPATH": str(ROOT), **environment}
-    process = subprocess.Popen(
-        command,
-        env={**inherited, **settings},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        pytest.fail(f"{' '.join(command)} did not end within {TIMEOUT} s. Its output ends:\n{output[-10000:]}")
-    return process.returncode, output
-
-
-def launch_well(*args, **kwargs) -> str:
-    """The output of a launch that must succeed."""
-    code, output = launch(*args, **kwargs)
-    assert code == 0, output[-10000:]
-    return output
 
 
 def run_together(num_processes: int, program: Path | str, *arguments: str | Path, **environment: str) -> str:
@@ -110,10 +78,39 @@ def fork_together(
         return [process.exitcode for process in processes], Path(output.name).read_text(encoding="utf-8")
 
 
+def restart_together(num_processes: int, program: Path | str, *arguments: str | Path, **environment: str) -> str:
+    """The output of processes that torchrun's agent starts, and starts again once if one of them fails."""
+    config = LaunchConfig(
+        *(1, 1, num_processes),
+        run_id=str(uuid.uuid4()),
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",  # as `--standalone`
+        max_restarts=1,
+        monitor_interval=0.1,
+        start_method="forkserver",
+        signals_to_handle="",  # those of the tests stay
+    )
+    settings = {**ON_THE_CPU, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **environment}
+    with tempfile.NamedTemporaryFile() as output, mock.patch.dict(os.environ, settings):
+        words = [str(program), *map(str, arguments)]
+        elastic_launch(config, _become_as_told)(dict(os.environ), words, output.name)
+        return Path(output.name).read_text(encoding="utf-8")
+
+
+def _become_as_told(environment: dict[str, str], words: list[str], output: str) -> None:
+    """Where the agent has set the variables of this process."""
+    try:
+        _become({**environment, **os.environ}, words, output)
+    except Exception:
+        traceback.print_exc()  # of which the agent shows a part
+        raise
+
+
 def _become(environment: dict[str, str], words: list[str], output: str) -> None:
     """Runs a program in this process, which is new, with its output at the end of a file."""
     os.environ.clear()
     os.environ.update(environment)
+    multiprocessing.set_start_method("fork", force=True)  # the server's own way would import all for each worker
     stream = os.open(output, os.O_WRONLY | os.O_APPEND)
     os.dup2(stream, 1)
     os.dup2(stream, 2)

@@ -132,9 +132,6 @@ def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1Pretraini
     if case == "map":
         trainer = make_trainer(output, num_processes, save_strategy="steps", save_steps=SAVED_UPDATE)
         return trainer, train(trainer)
-    if case == "stream":
-        trainer = make_trainer(output, num_processes, is_stream=True)
-        return trainer, train(trainer)
     if case == "resumed":
         trainer = make_trainer(output, num_processes)
         return trainer, train(trainer, str(folder / "one" / f"checkpoint-{SAVED_UPDATE}"))

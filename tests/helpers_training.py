@@ -1,29 +1,19 @@
-"""Rows, models and runs that the trainer tests share; also run as a script by one process of several.
-
-As a script: `torchrun --nproc_per_node 2 tests/helpers_training.py FOLDER` trains every case with each of `LM_COEFS`,
-on 8 examples per update spread over the processes. It writes what the first process recorded to `FOLDER/records.pt`.
-"""
+"""Rows, models and runs that the trainer tests share."""
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from unittest import mock
 
 import torch
-from helpers_launch import show_where_it_hangs
 from torch.utils.data import Dataset
 from transformers.trainer_callback import CallbackHandler
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
-from modeling_gpt1.training.launch import end_processes
 from tokenization.collator import TraversalCollator
 from tokenization.tokenization_gpt1 import GPT1Tokenizer
 
 WORDS = "ann ben cat dog eats fish goes home is just kind lazy my new old park red sees the under very warm".split()
-EXAMPLES_PER_UPDATE = 8
-LM_COEFS = (0.0, 0.5)
 CASES = {
     "classification": {"traversal": "classification", "num_labels": 3},
     "entailment": {"traversal": "entailment", "num_labels": 2},
@@ -170,30 +160,3 @@ def resumes_after(step: int | None) -> Iterator[None]:
     with mock.patch.object(CallbackHandler, "on_step_begin", note):
         yield
     assert begun[:1] == ([] if step is None else [step]), f"It begins after update {begun[:1]} and not {step}."
-
-
-def record_of(trainer) -> dict:
-    log, evaluation = training_log(trainer), trainer.evaluate()
-    return {"log": log, "evaluation": evaluation, "weights": trainer.model.state_dict()}
-
-
-def main(folder: str) -> None:
-    show_where_it_hangs()
-    world_size, records = int(os.environ["WORLD_SIZE"]), {}
-    batch = {"batch_size": EXAMPLES_PER_UPDATE // world_size // 2, "accumulation": 2}
-    for case in CASES:
-        for lm_coef in LM_COEFS:
-            trainer = make_trainer(case, folder, **batch, lm_coef=lm_coef)
-            records[f"{case} {lm_coef}"] = record_of(trainer)
-    trainer = make_trainer("multiple_choice", folder, **batch)
-    trainer.evaluate()
-    records["evaluated first"] = record_of(trainer)
-    trainer = make_trainer("multiple_choice", folder, **batch, accelerator_config={"even_batches": False})
-    records["uneven batches"] = record_of(trainer)
-    if trainer.is_world_process_zero():
-        torch.save(records, Path(folder, "records.pt"))
-    end_processes(trainer)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,11 +1,10 @@
-"""What each part may import: the contracts of pyproject.toml, each with an import that breaks it, and single names."""
+"""What each part may import: the contracts of pyproject.toml, each with an import that breaks it."""
 
-import ast
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -64,82 +63,9 @@ def test_each_contract_of_imports_holds_and_can_fail(tmp_path):
     assert code == 1
 
 
-def imported(path: Path) -> Iterator[tuple[str, str]]:
-    """Module and name of every import of a file: `from .a import b` gives ".a" and "b", `import a.b` "a.b" and ""."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            yield from (("." * node.level + (node.module or ""), alias.name) for alias in node.names)
-        elif isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
-
-
-def not_for_travellers(path: Path) -> list[str]:
-    siblings = {f".{other.stem}" for other in TRAVELLERS}
-    allowed = {"torch", "transformers", "huggingface_hub", "peft", *sys.stdlib_module_names}
-    modules = {module for module, _ in imported(path)}
-    return sorted(module for module in modules - siblings if module.partition(".")[0] not in allowed)
-
-
-def trainer_names(path: Path) -> set[str]:
-    """What a file takes of Trainer: its module, or a class whose name ends so, also as an attribute of a module."""
-    names = {f"{module}.{name}" for module, name in imported(path)}
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    names |= {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)}
-    return {name for name in names if name.endswith("Trainer") or name.startswith("transformers.trainer.")}
-
-
-@pytest.fixture
-def write(tmp_path):
-    def write_lines(*lines: str) -> Path:
-        path = tmp_path / "planted.py"
-        path.write_text("\n".join(lines), encoding="utf-8")
-        return path
-
-    return write_lines
-
-
-def test_travellers_import_torch_transformers_and_each_other():
-    assert {path.name: not_for_travellers(path) for path in TRAVELLERS} == {path.name: [] for path in TRAVELLERS}
-    # What transformers asks for before it opens a folder: PEFT is asked for by adapters alone.
+def test_travellers_ask_for_no_package_that_adapters_alone_need():
+    """What transformers asks for before it opens a folder."""
     assert not any("peft" in get_imports(path) for path in TRAVELLERS)
-
-
-def test_an_import_that_could_not_travel_is_found(write):
-    path = write(
-        "import math, torch.nn, numpy as np",
-        "from .training import trainer",
-        "from . import loss_gpt1",
-        "from .loss_gpt1 import a, b",
-        "def late():",
-        "    from tokenization.traversal import TRAVERSALS",
-    )
-    assert not_for_travellers(path) == [".", ".training", "numpy", "tokenization.traversal"]
-
-
-def test_inference_hub_and_conversion_do_without_trainer():
-    folders = [ROOT / "modeling_gpt1" / name for name in ("inference", "hub")]
-    files = [ROOT / "modeling_gpt1" / "conversion.py", *(path for folder in folders for path in folder.rglob("*.py"))]
-    found = {str(path): trainer_names(path) for path in files}
-    assert {path: names for path, names in found.items() if names} == {}
-
-
-def test_a_trainer_is_found_under_every_name(write):
-    path = write(
-        "import transformers.trainer as t",
-        "import modeling_gpt1, transformers",
-        "from transformers import Seq2SeqTrainer as S, TrainingArguments",
-        "from transformers.trainer import seed_worker",
-        "from ..training.trainer import GPT1Trainer",
-        "def late(trainer: transformers.Trainer, other: modeling_gpt1.GPT1Trainer): ...",
-    )
-    assert trainer_names(path) == {
-        "..training.trainer.GPT1Trainer",
-        "modeling_gpt1.GPT1Trainer",
-        "transformers.Seq2SeqTrainer",
-        "transformers.Trainer",
-        "transformers.trainer.",
-        "transformers.trainer.seed_worker",
-    }
 
 
 STRANGERS = ("file/tokenization.py", "package/tokenization/__init__.py")
@@ -155,23 +81,59 @@ NEED_TOKENIZATION = {
 }
 
 
-def test_a_module_called_tokenization_in_the_way_is_named(tmp_path):
-    """The package in one process, the file in another; both are forked from one that has imported transformers."""
-    files = [tmp_path / stranger for stranger in STRANGERS]
+HEAVY = {"datasets", "evaluate", "pyarrow", "pandas", "transformers.trainer", "transformers.training_args"}
+IMPORTS = """
+before = set(sys.modules)
+import modeling_gpt1, tokenization
+after = set(sys.modules)
+modeling_gpt1.GPT1Trainer, tokenization.load_task, modeling_gpt1.prepare_finetuning
+print(json.dumps([sorted(after - before), sorted(set(sys.modules) - after)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """The lines of three processes, and the files that stand in the way of two of them.
+
+    They are forked from one that has imported the names of transformers that any file with a model and its
+    registration takes: in the third nothing stands in the way.
+    """
+    folder = tmp_path_factory.mktemp("imports")
+    files = [folder / stranger for stranger in STRANGERS]
     for file in files:
         file.parent.mkdir(parents=True)
         file.write_text("print('it ran')", encoding="utf-8")
-    code = ["import os", "from transformers import GenerationMixin, PreTrainedModel, TokenizersBackend"]
+    code = ["import json, os, sys", "from transformers import AutoConfig, AutoModel, AutoModelForCausalLM"]
+    code += ["from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer"]
+    code += ["from transformers import GenerationMixin, PreTrainedModel, TokenizersBackend"]
+    code += ["if os.fork() and os.wait():", f"    exec({IMPORTS!r})", "    sys.exit()"]
     code += ["os.chdir('file' if os.fork() and os.wait() else 'package')"]
     code += ["import modeling_gpt1", "modeling_gpt1.GPT1ForCausalLM, modeling_gpt1.continue_prompts"]
     for statement in NEED_TOKENIZATION:
         code += ["try:", f"    {statement}", "except ImportError as error:", "    print(error)"]
     run = subprocess.run(
         [sys.executable, "-c", "\n".join(code)],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines(), files
+
+
+def test_a_module_called_tokenization_in_the_way_is_named(printed):
+    """The package in one process, the file in another."""
+    lines, files = printed
     expected = [text.format(file=file) for file in reversed(files) for text in NEED_TOKENIZATION.values()]
-    assert run.stdout == "\n".join(expected) + "\n", run.stderr
+    assert lines[:-1] == "\n".join(expected).splitlines()
+
+
+def test_imports_bring_neither_trainer_nor_datasets(printed):
+    at_once, on_demand = map(set, json.loads(printed[0][-1]))
+    assert HEAVY & at_once == set()
+    assert {"modeling_gpt1.modeling_gpt1", "tokenization.tokenization_gpt1"} <= at_once
+    assert not {"modeling_gpt1.training.trainer", "tokenization.corpus", "tokenization.tasks"} & at_once
+    others = {name.partition(".")[0] for name in at_once} - {"modeling_gpt1", "tokenization", "transformers"}
+    assert others - set(sys.stdlib_module_names) == set()
+    assert {"datasets", "transformers.trainer"} <= on_demand  # the names above are those that would show

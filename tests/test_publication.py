@@ -83,20 +83,6 @@ def test_nobody_is_sent_to_an_unclaimed_name():
     assert [str(path) for path in texts if sent.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_the_citation_names_the_paper_and_no_person_as_author_of_the_software():
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["authors"] == [{"name": metadata()["author"]}]
-    (paper,) = citation["references"]
-    assert paper["title"] == "Improving Language Understanding by Generative Pre-Training"
-    assert [author["family-names"] for author in paper["authors"]] == [
-        "Radford",
-        "Narasimhan",
-        "Salimans",
-        "Sutskever",
-    ]
-    assert paper["url"] == metadata()["project_urls"]["Paper"]
-
-
 def test_hooks_before_a_commit_have_the_tested_ruff():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
     assert {need for hook in hooks for need in hook["additional_dependencies"]} == {f"ruff=={pins()['ruff']}"}

@@ -1,9 +1,4 @@
-"""What starting up and opening a folder do: which modules are imported, which weights drawn and copied."""
-
-import json
-import subprocess
-import sys
-from pathlib import Path
+"""What opening a folder does: which weights are drawn and copied."""
 
 import pytest
 import torch
@@ -11,40 +6,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
-
-# Names of transformers that any file with a model and its registration takes.
-NEEDED = (
-    "from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMultipleChoice, "
-    "AutoModelForSequenceClassification, AutoTokenizer, GenerationMixin, PreTrainedModel, TokenizersBackend"
-)
-HEAVY = {"datasets", "evaluate", "pyarrow", "pandas", "transformers.trainer", "transformers.training_args"}
-IMPORTS = f"""
-import json, sys
-{NEEDED}
-before = set(sys.modules)
-import modeling_gpt1, tokenization
-after = set(sys.modules)
-modeling_gpt1.GPT1Trainer, tokenization.load_task, modeling_gpt1.prepare_finetuning
-to_train = set(sys.modules)
-print(json.dumps([sorted(after - before), sorted(to_train - after)]))
-"""
-
-
-@pytest.fixture(scope="module")
-def imports():
-    """A process that imports the packages."""
-    root = Path(__file__).parents[1]
-    return subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True, cwd=root)
-
-
-def test_imports_bring_neither_trainer_nor_datasets(imports):
-    at_once, on_demand = map(set, json.loads(imports.stdout.splitlines()[-1]))
-    assert HEAVY & at_once == set()
-    assert {"modeling_gpt1.modeling_gpt1", "tokenization.tokenization_gpt1"} <= at_once
-    assert not {"modeling_gpt1.training.trainer", "tokenization.corpus", "tokenization.tasks"} & at_once
-    others = {name.partition(".")[0] for name in at_once} - {"modeling_gpt1", "tokenization", "transformers"}
-    assert others - set(sys.stdlib_module_names) == set()
-    assert {"datasets", "transformers.trainer"} <= on_demand  # the names above are those that would show
 
 
 class Watch(TorchDispatchMode):

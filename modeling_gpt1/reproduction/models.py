@@ -97,7 +97,6 @@ def describe_model(model: str, run_folder: str | None) -> dict:
         empty = AutoModelForCausalLM.from_config(config)
     return {
         **{"name": model_name(model), "family": family(model), "parameters": empty.num_parameters()},
-        "parameters_without_embeddings": empty.num_parameters(exclude_embeddings=True),
         "config": {name: getattr(config, name) for name in SIZES if hasattr(config, name)},
         # A checkpoint does not record the rest of its run.
         "pretraining": describe_pretraining(

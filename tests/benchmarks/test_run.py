@@ -99,62 +99,24 @@ def test_a_script_that_is_not_there_has_failed(run, monkeypatch, capsys):
     assert "\nNo script has given a row.\n\nfinetuning FAILED:\n" in capsys.readouterr().out
 
 
-WRITTEN = """\
-# Page
-
-<!-- Written by `make bench` from here -->
-
-### Pre-training
-
-`pretraining.py`, 2026-11-22
-
-| work | measure | gpt1-hf | peer | | times better | target |
-|---|---|--:|--:|---|--:|--:|
-| step | CPU seconds | 1.00 | 2.50 | built-in | 2.50 (1.00 … 3.00) | 2.00 |
-| long step | tokens/s | 225 | 300 | GPT2 | 0.75 (0.75 … 0.75) | 1.00, missed |
-
-### Scoring
-
-`scoring.py`, 2026-11-21
-
-| work | measure | gpt1-hf | peer | | times better | target |
-|---|---|--:|--:|---|--:|--:|
-| rows | seconds | 1.00 | 2.00 | the other | 2.00 (2.00 … 2.00) | 3.00, missed |
-
-<!-- to here -->
-
-The end.
-"""
-
-
 def test_the_tables_of_the_page_are_the_newest_figures(run, scripts, tmp_path):
     def save(day, **rows):
         results = {name: {"quick": False, "error": None, "rows": made} for name, made in rows.items()}
-        results["generation"] = {"quick": False, "error": "Traceback …", "rows": []}
+        results["generation"] = {"quick": False, "error": "Traceback …", "rows": rows}
         (tmp_path / f"{day}-bench.json").write_text(json.dumps({"results": results}))
 
     made = sys.modules["pretraining"].compare(3, threads=1, quick=False)
     rows = [run_harness().comparison("rows", "seconds", "the other", [1.0], [2.0], 3.0)]
     save("2026-11-21", scoring=rows, pretraining=rows)
     save("2026-11-22", pretraining=made, loading=sys.modules["loading"].compare(3, quick=False))
-    page = tmp_path / "page.md"
-    page.write_text("# Page\n\n<!-- Written by `make bench` from here -->\nold\n<!-- to here -->\n\nThe end.\n")
-    run.write_tables(tmp_path, page)
-    assert page.read_text(encoding="utf-8") == WRITTEN
-    run.write_tables(tmp_path, page)
-    assert page.read_text(encoding="utf-8") == WRITTEN
-
-
-def test_a_page_without_marks_is_left_alone(run, tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("# Page\n")
-    with pytest.raises(ValueError) as raised:
+    tables = [run.markdown("pretraining", "2026-11-22", made), run.markdown("scoring", "2026-11-21", rows)]
+    assert tables[1].endswith("| rows | seconds | 1.00 | 2.00 | the other | 2.00 (2.00 … 2.00) | 3.00, missed |")
+    page, (first, last) = tmp_path / "page.md", run.MARKS
+    page.write_text(f"# Page\n\n{first}\nold\n{last}\n\nThe end.\n")
+    for _ in range(2):
         run.write_tables(tmp_path, page)
-    assert str(raised.value) == (
-        f"{page} lacks the lines '<!-- Written by `make bench` from here -->' and '<!-- to here -->', between which "
-        "the tables stand."
-    )
-    assert page.read_text() == "# Page\n"
+        written = "\n\n".join(["# Page", first, *tables, last, "The end.\n"])
+        assert page.read_text(encoding="utf-8") == written
 
 
 def test_the_documentation_has_the_newest_figures(run):

@@ -62,11 +62,6 @@ def test_same_seed_same_text_and_another_seed_another(world):
         assert world.labelled(traversal, "test", 5, seed=3) != world.labelled(traversal, "test", 5, seed=4)
 
 
-def test_no_name_is_used_twice(world):
-    names = [*world.PEOPLE, *world.PRAISE, *world.BLAME, *(word for kind in world.KINDS for word in kind.things)]
-    assert len(names) == len(set(names))
-
-
 @pytest.mark.parametrize("traversal", TRAVERSALS)
 def test_labelled_rows_are_new_and_say_what_stories_know(world, traversal):
     """No row comes twice, no person meets a thing in two places, and training rows show a quarter of the things."""
@@ -120,16 +115,6 @@ def test_chance_is_what_guessing_scores(quickstart):
     assert quickstart.chance(inference, [{"label": 0}] * 3) == pytest.approx(100 / 3)
     assert quickstart.chance(graded_pairs, [{"label": 2.5}]) == 0.0
     assert quickstart.chance(endings, [{"choices": ["a", "b"]}, {"choices": ["a", "b", "c", "d"]}]) == 37.5
-
-
-def test_table(quickstart):
-    scores = dict(zip(quickstart.VARIANTS, (50.04, 7.0, 100.0), strict=True))
-    table = quickstart.format_table(
-        [{"task": "entailment", "metric": "accuracy", "chance": 100 / 3, "scores": scores}]
-    )
-    head, _, line = table.splitlines()
-    assert line.split() == ["entailment", "accuracy", "33.3", "50.0", "7.0", "100.0"]
-    assert [head.index(name) for name in quickstart.VARIANTS] == sorted(map(head.index, quickstart.VARIANTS))
 
 
 def test_variants_start_from_what_they_say(quickstart, tmp_path):

@@ -9,6 +9,7 @@ The environment says where the hub is.
 import json
 import os
 import runpy
+import shlex
 import sys
 import time
 import traceback
@@ -19,7 +20,7 @@ import torch
 from helpers_families import write_family
 from helpers_training import make_tokenizer, make_trainer
 from huggingface_hub import ModelCard
-from huggingface_hub.utils import _http
+from huggingface_hub.utils import _http, get_session
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import modeling_gpt1
@@ -89,6 +90,13 @@ def fine_tune_another_family(folder: Path) -> None:
 
 def fine_tune_with_a_failing_upload(folder: Path) -> None:
     fine_tune(folder, "unlucky")
+
+
+def push_as_its_last_words_say(folder: Path) -> None:
+    """After the hub is mended."""
+    get_session().delete(f"{os.environ['HF_ENDPOINT']}/faults/me/unlucky")
+    output = (folder / "fine_tune_with_a_failing_upload.txt").read_text(encoding="utf-8")
+    run_command(*shlex.split(output.splitlines()[-1])[1:])
 
 
 def fine_tune_with_a_token_that_may_not_write(folder: Path) -> None:
@@ -193,6 +201,7 @@ CASES = (
     fine_tune_another_family,
     open_from_the_hub,
     fine_tune_with_a_failing_upload,
+    push_as_its_last_words_say,
     fine_tune_with_a_token_that_may_not_write,
     fail_to_push,
     push_checkpoints,

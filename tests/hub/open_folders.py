@@ -65,14 +65,6 @@ def read_texts(folder: Path, texts: list) -> dict:
     }
 
 
-def open_converted(root: Path, case: dict) -> dict:
-    """A folder of openai-gpt, which needs no code but transformers'."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(root / case["folder"]).eval()
-    save_file({"logits": model(**load_file(root / case["batch"])).logits.detach()}, root / "converted.safetensors")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(root / case["folder"])
-    return {"class": type(model).__name__, "input_ids": tokenizer(case["texts"])["input_ids"]}
-
-
 def refused_without_trust(folder: Path) -> str:
     try:
         transformers.AutoModel.from_pretrained(folder)
@@ -94,7 +86,6 @@ def main(root: Path) -> None:
         "importable": [name for name in ABSENT if find_spec(name) is not None],
         "opened": {case["name"]: open_case(root, case) for case in cases["models"]},
         "tokenizer": read_texts(root / cases["classifier"], cases["texts"]),
-        "converted": open_converted(root, cases["converted"]),
         "refusal": refused_without_trust(root / cases["classifier"]),
         "printed": {folder: printed_by(code) for folder, code in cases["usages"].items()},
     }

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import yaml
+from huggingface_hub import ModelCard
 
 LFS_ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".pkl")
 REPOSITORY_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
@@ -70,13 +71,10 @@ class Refusal(Exception):
 
 def faults_of_card(text: str) -> list[str]:
     """What the hub finds wrong with a card's metadata (https://huggingface.co/docs/hub/model-cards)."""
-    block = re.match(r"---\n(.*?)\n---\n", text, flags=re.DOTALL)
     try:
-        data = yaml.safe_load(block[1]) if block else None
-    except yaml.YAMLError as error:
-        return [f"invalid YAML: {error}"]
-    if not isinstance(data, dict):
-        return ["no metadata"]
+        data = ModelCard(text).data  # which reads task, dataset and metrics of each entry of the model-index
+    except (ValueError, yaml.YAMLError) as error:
+        return [str(error)]
     texts = {name: data.get(name) for name in ("license", "pipeline_tag", "library_name")}
     faults = [f'"{name}" must be a string' for name, value in texts.items() if not isinstance(value, str | None)]
     for name in ("tags", "datasets", "metrics"):
@@ -89,20 +87,7 @@ def faults_of_card(text: str) -> list[str]:
             faults.append(f'"language" {language} must be an ISO code')
     if data.get("base_model") is not None and not REPOSITORY_ID.fullmatch(str(data["base_model"])):
         faults.append('"base_model" must be the id of a model')
-    return faults + [fault for entry in data.get("model-index") or [] for fault in faults_of_entry(entry)]
-
-
-def faults_of_entry(entry: dict[str, Any]) -> Iterator[str]:
-    if not isinstance(entry.get("name"), str):
-        yield '"model-index[0].name" is required'
-    for result in entry["results"]:
-        needed = {
-            "task.type": result.get("task", {}).get("type"),
-            "dataset.type": result.get("dataset", {}).get("type"),
-            "dataset.name": result.get("dataset", {}).get("name"),
-            **{f"metrics.{key}": metric.get(key) for metric in result["metrics"] for key in ("type", "value")},
-        }
-        yield from (f'"model-index[0].results.{name}" is required' for name, value in needed.items() if value is None)
+    return faults
 
 
 def branch_key(repo_id: str, branch: str) -> str:
@@ -122,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         self._answer()
 
-    do_HEAD = do_POST = do_PUT = do_GET
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_GET
 
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
@@ -183,6 +168,10 @@ class Handler(BaseHTTPRequestHandler):
             if name.split("@")[0] == repo_id and revision in shas:
                 return history[: shas.index(revision) + 1]
         raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+
+    def mend(self, body: bytes, repo_id: str) -> None:
+        del self.hub.faults[repo_id]
+        self._send({})
 
     def create(self, body: bytes) -> None:
         asked = json.loads(body)
@@ -284,6 +273,7 @@ class Handler(BaseHTTPRequestHandler):
 
 REPOSITORY = r"([\w.-]+/[\w.-]+)"
 ROUTES = (
+    (rf"DELETE /faults/{REPOSITORY}", "mend"),
     (r"POST /api/repos/create", "create"),
     (r"POST /api/validate-yaml", "validate"),
     (rf"POST /api/models/{REPOSITORY}/preupload/[^/]+", "preupload"),

@@ -39,7 +39,6 @@ from modeling_gpt1 import (
     GPT1Model,
     GPT1PretrainingTrainer,
 )
-from modeling_gpt1.conversion import convert_checkpoint
 from modeling_gpt1.hub.card import model_card
 from tokenization import GPT1Tokenizer
 
@@ -66,13 +65,6 @@ TEXTS = [
     "東京 🙂 \ud800".encode("utf-8", "replace").decode(),
 ]
 SINGLE_TEXTS = [text for text in TEXTS if isinstance(text, str)]
-EVERY_CLASS = [
-    (GPT1Model, None),
-    (GPT1ForCausalLM, None),
-    *[(GPT1DoubleHeadsModel, traversal) for traversal in ("classification", "similarity", "multiple_choice")],
-    (GPT1ForSequenceClassification, "entailment"),
-    (GPT1ForMultipleChoice, "multiple_choice"),
-]
 
 
 def batch_for(traversal: str | None) -> dict[str, torch.Tensor]:
@@ -154,9 +146,6 @@ def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
     language_model = tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer), max_position_embeddings=64)
     language_model.save_pretrained(root / "language-model")
     tiny_tokenizer.save_pretrained(root / "language-model")
-    convert_checkpoint(root / "language-model", root / "converted")
-    ids = tiny_tokenizer(SINGLE_TEXTS[0], return_tensors="pt")["input_ids"]
-    save_file({"input_ids": ids}, root / "converted.batch.safetensors")
     chooser = tiny_model(GPT1ForMultipleChoice, vocab_size=len(tiny_tokenizer), max_position_embeddings=64)
     chooser.save_pretrained(root / "chooser")
     tiny_tokenizer.save_pretrained(root / "chooser")
@@ -164,14 +153,7 @@ def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
         folder: code_of(model, root / folder, trust=True)
         for folder, model in {"classifier": classifier, "language-model": language_model, "chooser": chooser}.items()
     }
-    converted = {"folder": "converted", "batch": "converted.batch.safetensors", "texts": SINGLE_TEXTS}
-    cases = {
-        "models": models,
-        "classifier": "classifier",
-        "texts": TEXTS,
-        "converted": converted,
-        "usages": usages,
-    }
+    cases = {"models": models, "classifier": "classifier", "texts": TEXTS, "usages": usages}
     (root / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
     return root
 
@@ -245,19 +227,6 @@ def test_tokenizer_needs_no_code_of_ours(report, folders, tiny_tokenizer):
     assert not list((folders / "classifier").glob("tokenization*.py"))
 
 
-def test_converted_folder_opens_without_any_code_of_ours(report, folders, tiny_tokenizer):
-    assert report["converted"] == {
-        "class": "OpenAIGPTLMHeadModel",
-        "input_ids": tiny_tokenizer(SINGLE_TEXTS)["input_ids"],
-    }
-    assert not list((folders / "converted").glob("*.py"))
-    ours = GPT1ForCausalLM.from_pretrained(folders / "language-model").eval()
-    with torch.no_grad():
-        expected = ours(**load_file(folders / "converted.batch.safetensors")).logits
-    given = load_file(folders / "converted.safetensors")["logits"]
-    torch.testing.assert_close(given, expected, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("folder", ["classifier", "language-model", "chooser"])
 def test_the_cards_code_runs_without_the_package(report, folders, folder, capsys):
     """It prints what the code for users of the package prints; a language model draws, so its prompt is compared."""
@@ -274,17 +243,6 @@ def test_the_cards_code_runs_without_the_package(report, folders, folder, capsys
 
 
 # ---- What is written.
-
-
-@pytest.mark.parametrize(("model_class", "traversal"), EVERY_CLASS)
-def test_every_class_writes_flat_code_and_a_complete_map(tiny_model, tmp_path, model_class, traversal):
-    tiny_model(model_class, traversal=traversal).save_pretrained(tmp_path)
-    assert sorted(path.name for path in tmp_path.glob("*.py")) == sorted(HUB_CODE)
-    other = "SequenceClassification" if traversal == "multiple_choice" else "MultipleChoice" if traversal else None
-    heads = [name for name in ("CausalLM", "SequenceClassification", "MultipleChoice") if name != other]
-    expected = {f"AutoModelFor{name}": f"modeling_gpt1.GPT1For{name}" for name in heads}
-    expected |= {"AutoConfig": "configuration_gpt1.GPT1Config", "AutoModel": "modeling_gpt1.GPT1Model"}
-    assert json.loads((tmp_path / "config.json").read_text())["auto_map"] == expected
 
 
 def test_what_the_code_is_saved_with(tiny_config, tiny_model, tmp_path):

@@ -5,13 +5,14 @@ is trained in earnest.
 """
 
 import json
+import multiprocessing
 import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,8 +37,6 @@ from modeling_gpt1.reproduction.models import (
     text_fingerprint,
 )
 from modeling_gpt1.reproduction.report import page
-
-ROOT = Path(__file__).resolve().parents[2]
 
 # Stands in for `gpt1 NAME`: writes down how it was called, and results that its arguments decide.
 GPT1 = """
@@ -262,29 +261,26 @@ def test_a_test_split_is_cut_as_validation_rows_are(stand_ins, command):
         assert [call[at + 1] for at, word in enumerate(call) if word == "--max_predict_samples"] == [rows]
 
 
-def test_the_lstm_has_arguments_of_its_own(stand_ins, command, models, tmp_path):
+def test_variants_have_arguments_of_their_own(stand_ins, command, models, tmp_path):
+    """The LSTM those behind its flag, and the ablation its λ; each is told. The last of two flags counts."""
     words = ["--lstm_model", str(models[1]), "--experiments", "ablations", "--tasks", "rte", "--seeds", "1"]
-    arguments = command(*words, "--variants", "full", "lstm", finetune=("--use_cpu", "--learning_rate", "5e-4"))
+    words += ["--variants", "full", "without_auxiliary", "lstm"]
+    arguments = command(*words, finetune=("--use_cpu", "--learning_rate", "5e-4", "--lm_coef", "0.25"))
     assert reproduce([*arguments, "--lstm_finetune_arguments", "--learning_rate", "2e-3"]) == 0
-    rates = [[call[at + 1] for at, word in enumerate(call) if word == "--learning_rate"] for call in stand_ins()]
-    assert rates == [["5e-4"], ["5e-4", "2e-3"]]  # the last one counts
+    flags = ("--learning_rate", "--lm_coef")
+    assert [[call[at + 1] for at, word in enumerate(call) if word in flags] for call in stand_ins()] == [
+        ["5e-4", "0.25"],
+        ["5e-4", "0.25", "0"],
+        ["5e-4", "0.25", "2e-3"],
+    ]
     rows = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][3]["rows"]
-    assert [rows[at]["cells"]["rte"]["settings"] for at in (0, 3)] == [
+    assert [rows[at]["cells"]["rte"]["settings"] for at in (0, 2, 3)] == [
+        "validation; learning_rate 5e-4; lm_coef 0.25",
         "validation; learning_rate 5e-4",
-        "validation; learning_rate 2e-3",
+        "validation; learning_rate 2e-3; lm_coef 0.25",
     ]
     with pytest.raises(ValueError, match="--lstm_finetune_arguments has --seed, .*Leave it out"):
         reproduce([*arguments, "--lstm_finetune_arguments", "--seed", "2"])
-
-
-def test_the_weight_of_the_auxiliary_objective_is_told(stand_ins, command, tmp_path):
-    variants = ["--experiments", "ablations", "--tasks", "rte", "--seeds", "1", "--variants", "full"]
-    assert reproduce(command(*variants, "without_auxiliary", finetune=("--use_cpu", "--lm_coef", "0.25"))) == 0
-    weights = [[call[at + 1] for at, word in enumerate(call) if word == "--lm_coef"] for call in stand_ins()]
-    assert weights == [["0.25"], ["0.25", "0"]]  # the last one counts
-    rows = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][3]["rows"]
-    found = [row["cells"]["rte"]["settings"] for row in rows]
-    assert (found[0], found[2]) == ("validation; lm_coef 0.25", "validation")
 
 
 def test_finished_cells_are_not_run_again(stand_ins, command, tmp_path, capsys):
@@ -448,28 +444,9 @@ def test_a_report_that_fails_costs_no_cell(stand_ins, command, tmp_path, capsys,
 
 # ---- Processes that are killed, and several at once
 
-DRIVER = f"""
-import functools, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-sys.path.insert(0, {str(ROOT)!r})
-from pathlib import Path
-from modeling_gpt1.reproduction.cells import Cell
-from modeling_gpt1.reproduction.grid import CellStore, end_on_termination
-script = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
 
-def run(path, run_command, work):
-    run_command([sys.executable, "-c", script, path])
-    return {{"kind": "pretraining"}}
-
-paths = sys.argv[2:]
-cells = [Cell("slow", {{"seed": seed}}, {{}}, functools.partial(run, path)) for seed, path in enumerate(paths, 1)]
-end_on_termination()
-CellStore(Path(sys.argv[1]), len(cells)).run_all(cells, lambda: None)
-"""
-
-
-def wait_for(condition, seconds: float = 30):
-    end = time.monotonic() + seconds
+def wait_for(condition):
+    end = time.monotonic() + TIMEOUT
     while not (found := condition()):
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.02)
@@ -483,37 +460,40 @@ def is_running(pid: int) -> bool:
         return False
 
 
-@pytest.fixture
-def cells_and_store(tmp_path):
-    cell = Cell("slow", {"seed": 1}, {}, lambda run, work: {"kind": "pretraining", "metrics": {}})
-    return [cell], CellStore(tmp_path / "out")
+SLEEP = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(600)"
 
 
-def test_a_cell_is_run_by_one_command_at_a_time(cells_and_store, tmp_path, capsys):
-    cells, store = cells_and_store
-    pid_file = tmp_path / "pid"
-    runner = subprocess.Popen([sys.executable, "-c", DRIVER, str(store.folder), str(pid_file)])
-    child = int(wait_for(lambda: pid_file.exists() and pid_file.read_text(), TIMEOUT))
+def run_slowly(folder: Path, paths: list[Path]) -> None:
+    """What a command does that runs slow cells at once, each of which leaves its process id in its file."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    grid.end_on_termination()
+
+    def run(path, run_command, work):
+        run_command([sys.executable, "-c", SLEEP, str(path)])
+
+    cells = [Cell("slow", {"seed": seed}, {}, partial(run, path)) for seed, path in enumerate(paths)]
+    CellStore(folder, len(cells)).run_all(cells, lambda: None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_commands_and_leaves_the_cells_to_others(number, tmp_path, capsys):
+    cells = [Cell("slow", {"seed": 0}, {}, lambda run, work: {"kind": "pretraining"})]
+    store, paths = CellStore(tmp_path / "out"), [tmp_path / name for name in ("first", "second")]
+    runner = multiprocessing.get_context("fork").Process(target=run_slowly, args=(store.folder, paths))
+    runner.start()
+    children = [int(wait_for(lambda path=path: path.exists() and path.read_text())) for path in paths]
     store.run_all(cells, lambda: pytest.fail("nothing was run"))
-    runner.kill()
-    runner.wait()
-    os.kill(child, signal.SIGKILL)
+    os.kill(runner.pid, number)  # the runner alone, which does not wait for its cells
+    runner.join(60)
+    left = list(filter(is_running, children))
+    for child in left:
+        os.kill(child, signal.SIGKILL)
+    assert runner.exitcode not in (None, 0) and left == []
+    assert not store.read(cells[0]) and not list((store.folder / "work").iterdir())
     store.run_all(cells, lambda: None)
     store.run_all(cells, lambda: pytest.fail("nothing was run"))
     outcomes = ("left to another process that is running it", "trained, TIME", "finished before")
     assert told(capsys).splitlines() == [f"[1/1, TIME] slow: {outcome}" for outcome in outcomes]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all_commands(cells_and_store, tmp_path, number):
-    cells, store = cells_and_store
-    paths = [tmp_path / name for name in ("first", "second")]
-    runner = subprocess.Popen([sys.executable, "-c", DRIVER, str(store.folder), *map(str, paths)])
-    children = [int(wait_for(lambda path=path: path.exists() and path.read_text(), TIMEOUT)) for path in paths]
-    runner.send_signal(number)  # to the runner alone
-    assert runner.wait(TIMEOUT) != 0
-    assert not any(map(is_running, children))
-    assert not store.read(cells[0]) and not list((store.folder / "work").iterdir())
 
 
 def test_cells_at_once(stand_ins, command, tmp_path, capsys):

@@ -64,29 +64,12 @@ def test_95_percent_of_intervals_cover(num_seeds, generator):
     assert all(93 <= share <= 97 for share in covered.values()), covered
 
 
-def simulated(generator, shape: tuple, num_seeds: int, ratio: float, effect: float = 0.0):
-    """Differences with normal errors, the rows' of variance 1, and their p values."""
-    by_seed = ratio * generator.standard_normal((*shape, num_seeds)) + generator.standard_normal((*shape, 1)) + effect
-    found = by_seed.mean(axis=-1)
-    return found, p_value(found, by_seed.var(axis=-1, ddof=1) / num_seeds, np.ones(shape), num_seeds)
-
-
-@pytest.mark.parametrize("num_seeds", [3, 5])
-@pytest.mark.parametrize("ratio", [0, 1, 4])
-def test_claims_are_wrong_in_at_most_5_percent(num_seeds, ratio, generator):
-    """Of 24 comparisons without a difference one contradicts the claim if Holm's correction lets it through."""
-    found, p_values = simulated(generator, (1000, 24), num_seeds, ratio)
-    contradicted = ((found < 0) & (24 * p_values < 0.05)).any(axis=1)
-    assert contradicted.mean() <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 1000)
-
-
-@pytest.mark.parametrize(
-    ("num_seeds", "ratio", "power"), [(3, 0.5, 0.92), (3, 2, 0.67), (3, 4, 0.55), (5, 2, 0.88), (10, 2, 0.94)]
-)
+@pytest.mark.parametrize(("num_seeds", "ratio", "power"), [(3, 0.5, 0.92), (3, 4, 0.55), (5, 2, 0.88)])
 def test_power(num_seeds, ratio, power, generator):
-    """Of differences that are 3.5 times their error."""
+    """Of differences that are 3.5 times their error, whose errors are normal, the rows' of variance 1."""
     effect = 3.5 * math.sqrt(1 + ratio**2 / num_seeds)
-    _, p_values = simulated(generator, (2000,), num_seeds, ratio, effect)
+    by_seed = ratio * generator.standard_normal((2000, num_seeds)) + generator.standard_normal((2000, 1)) + effect
+    p_values = p_value(by_seed.mean(axis=1), by_seed.var(axis=1, ddof=1) / num_seeds, np.ones(2000), num_seeds)
     assert np.mean(p_values < 0.05) == pytest.approx(power, abs=0.03)
 
 

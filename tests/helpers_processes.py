@@ -1,13 +1,14 @@
-"""Runs whose rows do not divide by processes, batches and accumulation; also run as a script by one of several.
+"""Runs of every kind of task whose rows do not divide by processes, batches and accumulation; also a script.
 
-As a script: `torchrun --nproc_per_node N tests/helpers_uneven.py FOLDER` trains every case and writes what was logged
-and the weights to `FOLDER/CASE.pt`; and those of runs that go on from their first update to `FOLDER/CASE-resumed.pt`.
+As a script: `torchrun --nproc_per_node N tests/helpers_processes.py FOLDER` trains every case and writes its record to
+`FOLDER/CASE.pt`; and those of runs that go on from their first update to `FOLDER/CASE-resumed.pt`.
 """
 
 import os
 import sys
 from pathlib import Path
 
+import helpers_families
 import helpers_pretraining
 import helpers_training
 import torch
@@ -19,15 +20,28 @@ from modeling_gpt1.training.launch import end_processes
 # batch, a process without a row, or a micro-batch without one.
 RUNS = {
     "classification": (11, 2, 3, "sequential"),
+    "similarity": (9, 2, 2, "sequential"),
+    "regression": (9, 2, 2, "sequential"),
+    "without auxiliary": (9, 2, 2, "sequential"),
+    "evaluated before": (9, 2, 2, "sequential"),
+    "uneven batches": (9, 2, 2, "sequential"),
     "entailment": (1, 4, 2, "random"),
     "multiple_choice": (9, 2, 2, "group_by_length"),
+    "few choices": (2, 1, 3, "sequential"),
     "blocks": (11, 2, 3, "random"),
+    "few blocks": (4, 1, 1, "sequential"),
     "few of a stream": (7, 3, 1, None),
+    "three files": (helpers_pretraining.NUM_ROWS, 1, 1, None),  # over two workers of each process
+    # An encoder, which goes the way of all others, a decoder and encoder-decoders.
+    **dict.fromkeys(
+        ("bert choices", "bert both orders", "gpt2 pair", "bart pair", "t5 both orders"), (19, 2, 2, "sequential")
+    ),
 }
-RUNS_OF = {  # by the number of processes
-    2: ("classification", "multiple_choice", "blocks"),
-    3: ("entailment", "few of a stream"),
-}
+OF_THREE = ("entailment", "few blocks", "few of a stream", "three files")
+RUNS_OF = {2: tuple(name for name in RUNS if name not in OF_THREE), 3: OF_THREE}  # by the number of processes
+CASES = {"without auxiliary": "entailment"}
+CASES |= dict.fromkeys(("few choices", "evaluated before", "uneven batches"), "multiple_choice")
+OWN = {"without auxiliary": {"lm_coef": 0.0}, "uneven batches": {"accelerator_config": {"even_batches": False}}}
 LOGGED = ("loss", "task_loss", "lm_loss", "grad_norm", "perplexity", "epoch", "learning_rate")
 # Whose second update is in the same epoch or pass, and uneven. Sums of three numbers depend on their order.
 RESUMED = {2: ("multiple_choice",), 3: ("few of a stream",)} if IS_AFTER_5_17 else {2: (), 3: ()}
@@ -42,10 +56,15 @@ def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **oth
         # Else DistributedDataParallel puts the gradients in another order after the first update of each start, and
         # a sum of more than two numbers depends on it.
         others["ddp_find_unused_parameters"] = world_size > 2
-    if name in helpers_training.CASES:
+    if name in helpers_families.CASES:
+        return helpers_families.make_family_trainer(name, folder, batch_size, accumulation, num_rows)
+    if (case := CASES.get(name, name)) in helpers_training.CASES:
         settings = {"max_steps": -1, "num_train_epochs": 2, "train_sampling_strategy": order, **others}
-        trainer = helpers_training.make_trainer(name, folder, batch_size, accumulation, **settings)
-        trainer.train_dataset = helpers_training.Rows(name, num_rows)
+        settings |= OWN.get(name, {})
+        trainer = helpers_training.make_trainer(case, folder, batch_size, accumulation, **settings)
+        trainer.train_dataset = helpers_training.Rows(case, num_rows)
+        if name == "evaluated before":
+            trainer.evaluate()
         return trainer
     settings = {"max_steps": 5, "per_device_train_batch_size": batch_size, **others}
     settings["gradient_accumulation_steps"] = accumulation
@@ -53,6 +72,9 @@ def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **oth
         settings["train_sampling_strategy"] = order
     trainer = helpers_pretraining.make_trainer(folder, 1, is_stream=order is None, optim="sgd", **settings)
     rows = trainer.train_dataset
+    if name == "three files":
+        trainer.args.dataloader_num_workers = 2
+        return trainer
     trainer.train_dataset = rows.take(num_rows) if order is None else rows.select(range(num_rows))
     return trainer
 
@@ -62,7 +84,8 @@ def record_of(trainer, checkpoint: str | None = None) -> dict:
         trainer.train(resume_from_checkpoint=checkpoint)
     logs = [{key: log[key] for key in LOGGED if key in log} for log in trainer.state.log_history if "loss" in log]
     weights = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
-    return {"logs": logs, "weights": weights, "tokens": trainer.state.num_input_tokens_seen}
+    losses = {name: value for name, value in trainer.evaluate().items() if name.endswith("loss")}
+    return {"logs": logs, "weights": weights, "tokens": trainer.state.num_input_tokens_seen, "evaluation": losses}
 
 
 def main(folder: str) -> None:

@@ -1,12 +1,15 @@
-"""Two and three processes over gloo train as one where their rows do not divide: losses, gradient norms, weights."""
+"""Two and three processes over gloo train as one on every kind of task: losses, gradient norms, weights.
+
+Their rows do not divide.
+"""
 
 from functools import cache
 
-import helpers_uneven
+import helpers_processes
 import pytest
 import torch
 from helpers_launch import run_together
-from helpers_uneven import RESUMED, RUNS_OF, make_trainer, record_of
+from helpers_processes import RESUMED, RUNS_OF, make_trainer, record_of
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +19,7 @@ def folder_of(tmp_path_factory):
     @cache
     def run(num_processes):
         folder = tmp_path_factory.mktemp(f"uneven-{num_processes}")
-        run_together(num_processes, helpers_uneven.__file__, folder)
+        run_together(num_processes, helpers_processes.__file__, folder)
         return folder
 
     return run
@@ -33,6 +36,7 @@ def test_several_processes_train_as_one(num_processes, name, folder_of, tmp_path
         assert log == pytest.approx(expected_log, rel=1e-6)
     torch.testing.assert_close(record["weights"], expected["weights"], rtol=0, atol=1e-6)
     assert record["tokens"] == expected["tokens"]
+    assert record["evaluation"] == pytest.approx(expected["evaluation"], rel=1e-5)
 
 
 @pytest.mark.parametrize(
