@@ -2,7 +2,6 @@
 
 import copy
 import json
-import logging
 import os
 import pickle
 import re
@@ -136,14 +135,6 @@ def test_a_batch_is_that_of_transformers(rows, has_pairs, options):
         assert fields(found.encodings) == fields(expected.encodings)
 
 
-def test_tensors_of_one_text(with_control):
-    found, expected = (
-        with_control(ROWS[0], return_tensors="pt"),
-        full_batch(with_control, ROWS[0], return_tensors="pt"),
-    )
-    assert list(found) == list(expected) and all(torch.equal(found[name], expected[name]) for name in found)
-
-
 def test_an_added_word_is_found_in_plain_text(with_control):
     with_control.add_tokens([AddedToken("helloo", normalized=False)])
     expected = full_batch(with_control, ["do helloo", "do"]).data
@@ -179,24 +170,6 @@ def test_what_only_the_full_encoding_has(with_control):
     cut = with_control(ROWS[0], truncation=True, max_length=5, return_overflowing_tokens=True)
     assert len(cut["input_ids"]) > 1 and {len(ids) for ids in cut["input_ids"][:-1]} == {5}
     assert with_control([["hello", "do"]], is_split_into_words=True).word_ids(0) == [None, 0, 1, None]
-
-
-def test_a_pair_of_columns_of_different_length(with_control):
-    message = message_of(with_control, ["hello", "do"], ["hello"])
-    assert message == "batch length of `text`: 2 does not match batch length of `text_pair`: 1."
-
-
-def test_a_text_longer_than_the_model_is_told_once(tokenizer, monkeypatch):
-    told = []
-    logger = logging.getLogger("transformers.tokenization_utils_base")
-    monkeypatch.setattr(logger, "warning", told.append)
-    tokenizer.model_max_length = 3
-    tokenizer(["hello do", "hello do hello do", "do do do do do"])
-    tokenizer("hello do hello do")
-    assert told == [
-        "Token indices sequence length is longer than the specified maximum sequence length for this model (4 > 3). "
-        "Running this sequence through the model will result in indexing errors"
-    ]
 
 
 def test_decoding(tokenizer):
