@@ -169,7 +169,8 @@ def test_what_only_the_full_encoding_has(with_control):
     assert batch.data == expected.data
     cut = with_control(ROWS[0], truncation=True, max_length=5, return_overflowing_tokens=True)
     assert len(cut["input_ids"]) > 1 and {len(ids) for ids in cut["input_ids"][:-1]} == {5}
-    assert with_control([["hello", "do"]], is_split_into_words=True).word_ids(0) == [None, 0, 1, None]
+    words = with_control([["hello", "do"]], is_split_into_words=True)
+    assert words.word_ids(0) == [None, 0, 1, None] and words["input_ids"] == with_control(["hello do"])["input_ids"]
 
 
 def test_decoding(tokenizer):
@@ -261,6 +262,7 @@ def test_a_spelled_control_token_is_its_characters(with_control):
     assert with_control.tokenize("<unk>")[0] == "<</w>"
     with_control.backend_tokenizer.encode_special_tokens = False
     assert with_control.backend_tokenizer.encode("[s]", add_special_tokens=False).ids == [with_control.start_token_id]
+    assert with_control.start_token_id not in with_control(["é [s]"], add_special_tokens=False)["input_ids"][0]
 
 
 def test_the_model_grows_with_the_tokenizer(tokenizer, tiny_config):
