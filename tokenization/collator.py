@@ -359,24 +359,22 @@ class TraversalCollator:
 
     def _pad_control_tokens(self, examples: list[list[list[int]]]) -> dict[str, torch.Tensor]:
         # numpy needs a fraction of torch's time for short arrays and lists.
-        counts = np.array([len(sequences) for sequences in examples])
-        is_present = np.arange(counts.max()) < counts[:, None]  # [B, C]
-        all_ids = list(chain.from_iterable(examples))
-        lengths = np.zeros(is_present.shape, dtype=np.int64)
-        lengths[is_present] = [len(ids) for ids in all_ids]
+        num_choices = max(map(len, examples))
+        filled = [sequences + [[]] * (num_choices - len(sequences)) for sequences in examples]
+        lengths = np.array([list(map(len, sequences)) for sequences in filled])  # [B, C], 0 for an absent choice
         multiple = self.pad_to_multiple_of or 1
         length = math.ceil(int(lengths.max()) / multiple) * multiple
         is_real = np.arange(length) < lengths[..., None]  # [B, C, T]
         input_ids = np.full(is_real.shape, self.tokenizer.pad_token_id)
-        input_ids[is_real] = np.fromiter(chain.from_iterable(all_ids), np.int64, int(lengths.sum()))
+        input_ids[is_real] = np.fromiter(chain.from_iterable(chain.from_iterable(filled)), np.int64, lengths.sum())
         arrays = {
             "input_ids": input_ids,
             "attention_mask": is_real.astype(np.int64),
-            "mc_token_ids": (lengths - 1) * is_present,
+            "mc_token_ids": np.maximum(lengths - 1, 0),
         }
         batch = {name: torch.from_numpy(values) for name, values in arrays.items()}
-        if not is_present.all():
-            batch["choice_mask"] = torch.from_numpy(is_present)
+        if not lengths.all():
+            batch["choice_mask"] = torch.from_numpy(lengths > 0)
         return batch
 
 

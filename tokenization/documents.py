@@ -44,7 +44,7 @@ class Shard:
     """A part of a corpus; its fields become part of the cache's name."""
 
     kind: str  # of its files, or "hub"
-    parts: tuple[tuple, ...]  # files with their sizes and times, or arguments of `_hub_rows`
+    parts: tuple[tuple, ...]  # files with their sizes and times, or arguments of `_hub_split` and its number and place
     document_per: str = "file"
 
     def documents(self, text_column: str) -> Iterator[Iterable[str]]:
@@ -53,7 +53,7 @@ class Shard:
             if self.kind == "text":
                 yield from DOCUMENTS[self.document_per](_read_text(part[0]))
                 continue
-            rows = _hub_rows(*part) if self.kind == "hub" else _read_rows(part[0], self.kind)
+            rows = _hub_split(*part[:4]).shard(*part[4:]) if self.kind == "hub" else _read_rows(part[0], self.kind)
             for number, row in enumerate(rows):
                 yield _chunks(_text_of(row, text_column, f"{part[0]}, row {number}"))
 
@@ -148,10 +148,6 @@ def _hub_shards(source: str, name: str | None, split: str) -> list[Shard]:
 @lru_cache(maxsize=1)
 def _hub_split(source: str, name: str | None, split: str, revision: str) -> IterableDataset:
     return load_dataset(source, name, split=split, revision=revision, streaming=True)
-
-
-def _hub_rows(source: str, name: str | None, split: str, revision: str, num_shards: int, index: int):
-    return _hub_split(source, name, split, revision).shard(num_shards, index)
 
 
 def _file_shards(paths: Iterable[str], document_per: str) -> list[Shard]:

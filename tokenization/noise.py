@@ -21,6 +21,7 @@ Shapes: B rows, T tokens.
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -66,13 +67,14 @@ class NoiseCollator:
     def __call__(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
         """A batch from rows of `input_ids`; see the class for its entries. Labels are -100 at padding."""
         made = [self.make_row(ids, self._generator(ids)) for ids in (list(row["input_ids"]) for row in rows)]
-        paddings = {name: IGNORED if name == "labels" else 0 for name in made[0]}
-        paddings |= dict.fromkeys(("input_ids", "decoder_input_ids"), self.tokenizer.pad_token_id)
+        pad_id = self.tokenizer.pad_token_id
+        paddings = {"input_ids": pad_id, "decoder_input_ids": pad_id, "labels": IGNORED}
+        parts = {name: [row[name] for row in made] for name in made[0]}
         return {
-            name: torch.stack([row[name] for row in made])
-            if made[0][name].dim() == 0
-            else pad_sequence([row[name] for row in made], batch_first=True, padding_value=paddings[name])
-            for name in made[0]
+            name: pad_sequence(part, batch_first=True, padding_value=paddings.get(name, 0))
+            if part[0].dim()
+            else torch.stack(part)
+            for name, part in parts.items()
         }
 
     def make_row(self, ids: list[int], generator: torch.Generator) -> dict[str, torch.Tensor]:
@@ -86,20 +88,16 @@ class NoiseCollator:
 
     def _masked(self, segments: list[list[int]], generator: torch.Generator) -> dict[str, torch.Tensor]:
         """`[CLS] segment [SEP]`, or `[CLS] segment [SEP] segment [SEP]` for two, with masks and labels."""
-        ids, types, is_special = [self.tokenizer.cls_token_id], [0], [1]
-        for number, segment in enumerate(segments):
-            ids += [*segment, self.tokenizer.sep_token_id]
-            types += [number] * (len(segment) + 1)
-            is_special += [0] * len(segment) + [1]
-        self._masks.generator = generator
-        masked, labels = self._masks.torch_mask_tokens(
-            torch.tensor([ids]), special_tokens_mask=torch.tensor([is_special])
-        )
-        self._masks.generator = None
+        start, end = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        ids = torch.tensor([start, *(token for segment in segments for token in (*segment, end))])
+        is_end = ids == end  # no token of a text is one
+        masks = copy.copy(self._masks)
+        masks.generator = generator
+        masked, labels = masks.torch_mask_tokens(ids[None].clone(), special_tokens_mask=is_end[None] | (ids == start))
         return {
             "input_ids": masked[0],
-            "token_type_ids": torch.tensor(types),
-            "attention_mask": torch.ones(len(ids), dtype=torch.int64),
+            "token_type_ids": is_end.cumsum(0) - is_end.long(),
+            "attention_mask": torch.ones_like(ids),
             "labels": labels[0],
         }
 
@@ -153,8 +151,9 @@ class SentenceOrderCollator(NoiseCollator):
     num_added = 3
 
     def make_row(self, ids: list[int], generator: torch.Generator) -> dict[str, torch.Tensor]:
-        parts, label = _cut(ids, generator), _draw(2, generator)
-        segments = list(parts) if label == IN_ORDER else list(reversed(parts))
+        first, second = _cut(ids, generator)
+        label = _draw(2, generator)
+        segments = [first, second] if label == IN_ORDER else [second, first]
         return {**self._masked(segments, generator), "sentence_order_label": torch.tensor(label)}
 
 
@@ -185,8 +184,8 @@ class InfillingCollator(NoiseCollator):
 
     def _permuted(self, ids: list[int], generator: torch.Generator) -> list[int]:
         ends = [place + 1 for place, token in enumerate(ids) if token == self.full_stop_id]
-        bounds = [0, *ends, *([len(ids)] if ends[-1:] != [len(ids)] else [])]
-        sentences = [ids[start:end] for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+        bounds = sorted({0, *ends, len(ids)})
+        sentences = [ids[start:end] for start, end in pairwise(bounds)]
         return [token for index in _shuffled(len(sentences), generator) for token in sentences[index]]
 
     def _with_masks(self, ids: list[int], generator: torch.Generator) -> list[int]:

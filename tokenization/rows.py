@@ -293,44 +293,36 @@ def _find_files(folder: Path, stems: list[str]) -> list[Path]:
 
 
 def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
-    """The rows with the task's columns only, labels as ids or numbers."""
-    column = task.columns["label"]
-    sources = _column_sources(rows, task, split)
-    for name, columns in sources.items():
-        if len(columns) > 1:
-            texts = [" ".join(parts) for parts in zip(*(rows[part][:] for part in columns), strict=True)]
-            rows = rows.add_column(name, texts)
-        elif columns != (name,):
-            rows = rows.rename_column(columns[0], name)
-    rows = rows.select_columns(list(sources))
-    if column not in sources:
-        return rows
-    labels = _read_labels(rows, column, source)
-    if task.drop_unlabelled and split not in task.test_splits and -1 in labels:
-        kept = [row for row, label in enumerate(labels) if label != -1]
-        rows, labels = rows.select(kept), [labels[row] for row in kept]
-    # An integer column under the task's own name has ids already.
-    as_released = sources[column] != (column,) or any(isinstance(label, str) for label in labels)
-    names = (task.label_values or task.label_names) if as_released and not task.regression else ()
-    return _write_labels(rows, labels, task, names, source, split)
-
-
-def _column_sources(rows: Dataset, task: Task, split: str) -> dict[str, tuple[str, ...]]:
-    """The columns of the file that each of the task's columns is made from."""
-    sources = {}
+    """The rows with the task's columns only, each made of the first columns that the file has, labels as ids."""
+    label, found = task.columns["label"], {}
     for name in task.column_names:
         candidates = ((name,), *task.column_sources.get(name, ()))
-        found = next((source for source in candidates if set(source) <= set(rows.column_names)), None)
-        if found is not None:
-            sources[name] = found
-        elif name != task.columns["label"] or split not in task.test_splits:
-            wanted = " or ".join(" + ".join(source) for source in candidates)
+        columns = next((columns for columns in candidates if set(columns) <= set(rows.column_names)), ())
+        if columns:
+            found[name] = columns
+        elif name != label or split not in task.test_splits:
+            wanted = " or ".join(map(" + ".join, candidates))
             raise ValueError(
                 f"Split {split!r} of task {task.name!r} has no column {wanted}. Its columns: "
                 f"{', '.join(rows.column_names)}. Needed: {', '.join(task.column_names)}. Rename the columns of the "
                 "file, or build a Task with the names that it has."
             )
-    return sources
+    for name, columns in found.items():
+        if len(columns) > 1:
+            rows = rows.add_column(name, list(map(" ".join, zip(*(rows[part][:] for part in columns), strict=True))))
+        elif columns != (name,):
+            rows = rows.rename_column(columns[0], name)
+    rows = rows.select_columns(list(found))
+    if label not in found:
+        return rows
+    labels = _read_labels(rows, label, source)
+    if task.drop_unlabelled and split not in task.test_splits and -1 in labels:
+        kept = [row for row, given in enumerate(labels) if given != -1]
+        rows, labels = rows.select(kept), [labels[row] for row in kept]
+    # An integer column under the task's own name has ids already.
+    as_released = found[label] != (label,) or any(isinstance(given, str) for given in labels)
+    names = (task.label_values or task.label_names) if as_released and not task.regression else ()
+    return _write_labels(rows, labels, task, names, source, split)
 
 
 # ---- Files of one's own

@@ -188,7 +188,7 @@ class GPT1Tokenizer(TokenizersBackend):
         kwargs["split_special_tokens"] = True
         if self.goes_on:
             kwargs["add_special_tokens"] = False
-        return encode_ids_first(self, super()._encode_plus, text, text_pair, **kwargs)
+        return encode_ids_first(self, text, text_pair, **kwargs)
 
     def clean_up_tokenization(self, text: str) -> str:
         """Decoded text with its words and punctuation joined."""

@@ -1,7 +1,6 @@
 """GPT-2's byte-level BPE beside the own one: control tokens, safe texts, collator, corpus, pipeline, the examples."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -158,21 +157,6 @@ def test_texts_of_an_opened_gpt2_stay_text(gpt2_folder, tokenizer, tmp_path):
     assert tokenizer.decode(request.context + request.continuations[0]) == f"the {END_OF_TEXT * 2}"
 
 
-def test_a_batch_of_byte_level_sequences(tokenizer):
-    add_control_tokens(tokenizer)
-    columns = {"premise": "a", "hypothesis": "b", "label": "label"}
-    collator = TraversalCollator(tokenizer, "entailment", columns, max_length=40)
-    texts = [("the old farmer", TRICK), ("a ☃", "x")]
-    batch = collator([{"a": a, "b": b, "label": 1} for a, b in texts])
-    rows = [ids[mask.bool()].tolist() for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)]
-    for row, (a, b) in zip(rows, texts, strict=True):
-        assert (row[0], row[-1], row.count(401)) == (400, 402, 1)
-        middle = row.index(401)
-        assert (tokenizer.decode(row[1:middle]), tokenizer.decode(row[middle + 1 : -1])) == (a, b)
-    assert batch["input_ids"][1, batch["mc_token_ids"][1]] == 402
-    assert batch["input_ids"][1, len(rows[1]) :].unique().tolist() == [tokenizer.pad_token_id]
-
-
 def test_a_pipeline_reads_a_fine_tuned_gpt2(tokenizer, tiny_model, tmp_path):
     """Text and pair, as the collator makes them."""
     model = tiny_model(GPT1DoubleHeadsModel, vocab_size=400, traversal="entailment", num_labels=2, **GPT2)
@@ -227,13 +211,6 @@ def test_a_text_of_another_alphabet_is_cut_too(tmp_path, monkeypatch, name):
     if name != "no white space":
         rows = [row["input_ids"] for row in load_blocks(path, tokenizer, block_length=512, cache_dir=tmp_path)]
         assert sum(rows, []) == tokenizer(text, add_special_tokens=False)["input_ids"]
-
-
-def test_pieces_cut_elsewhere_would_give_other_ids(tokenizer):
-    """The control: cut at a line end, as GPT-1's are, the white space of these pages falls apart otherwise."""
-    whole = tokenizer(PAGES[0], add_special_tokens=False)["input_ids"]
-    lines = tokenizer(PAGES[0].splitlines(keepends=True), add_special_tokens=False)["input_ids"]
-    assert sum(lines, []) != whole
 
 
 def test_continuations_end_at_the_models_end_of_text(tokenizer, tiny_model):
@@ -301,14 +278,3 @@ def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
     opened = open_model(str(tmp_path / "task"), "task")
     (sequence,) = read(opened, {"first": "a", "second": "b"}).sequences
     assert [token.piece for token in sequence] == ["[s]", "a", "[$]", "b", "[e]"]
-
-
-def test_the_sizes_of_the_successors_in_the_docs():
-    page = (Path(__file__).parents[2] / "docs" / "pretrain.md").read_text(encoding="utf-8")
-    (block,) = (block.partition("```")[0] for block in page.split("```python\n") if "sliding_window" in block)
-    names = {}
-    exec(block, names)
-    with torch.device("meta"):
-        sizes = [GPT1ForCausalLM(names[name]).num_parameters() for name in ("gpt2", "gpt3")]
-    assert sizes == [124_439_808, 125_226_240]
-    assert "124,439,808 and 125,226,240 parameters" in page

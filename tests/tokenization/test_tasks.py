@@ -56,11 +56,6 @@ def test_the_tasks_of_the_paper():
         (lambda: get_task("wnli"), "'wnli'", "Known tasks: sst2, cola"),
         (lambda: Task("mine", "ranking", {"text": "t", "label": "l"}), "'ranking'", "Choose one of classification"),
         (lambda: Task("mine", "entailment", {"premise": "a", "hypothesis": "b"}), "premise", "Add the role label"),
-        (
-            lambda: compute_metrics_for(Task("mine", "classification", {"label": "l"}, metrics=("bleu",))),
-            "'bleu'",
-            "Pass another name, such as",
-        ),
     ],
 )
 def test_refusals(make, value, remedy):
