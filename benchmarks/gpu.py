@@ -3,6 +3,7 @@
     python benchmarks/gpu.py                     # writes dated files into benchmarks/results
     python benchmarks/gpu.py --output results    # elsewhere
     python benchmarks/gpu.py --quick             # tiny models, also on a CPU: a check of the script
+    python benchmarks/gpu.py --families "--books books --data_dir data --work_dir runs/families"
 
 Each step is a process of its own with a limit of minutes. A step that came to its end leaves its file and is not
 repeated on the same day, so the same command goes on after an end at any moment. The exit code is 1 if a step failed.
@@ -10,41 +11,58 @@ repeated on the same day, so the same command goes on after an end at any moment
 1. The tests, all of them, with the GPU as torch's default device.
 2. `accelerator.py`: training and generation beside both classes of transformers.
 3. `plain_loop.py`: the trainer beside a loop in plain PyTorch.
+4. A profile of compiled and uncompiled steps: kernels, and the time of host and device, as a picture and figures.
+5. With `--families` and words for it: what `families.py` has left to do, in the minutes that remain.
 """
 
 import argparse
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
-from harness import RESULTS, machine, save_result
+import matplotlib
+import torch
+from harness import RESULTS, SMALL, machine, save_result
+from matplotlib.figure import Figure
+from torch.profiler import ProfilerActivity, profile
+
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
+from modeling_gpt1.inference.devices import accelerator_name, default_device
+from modeling_gpt1.modeling_gpt1 import GPT1Block
+from modeling_gpt1.training.compilation import compiled_blocks
 
 HERE = Path(__file__).parent
 TESTS = "--dist worksteal -p no:cacheprovider -q tests"
-MINUTES, ROUNDS = 25, 3
+MINUTES, ROUNDS, STEPS, LONGEST_NAME = 25, 3, 3, 48
 
 
-def steps_of(quick: bool) -> dict[str, tuple[list[str], float]]:
+def steps_of(quick: bool, families: str = "") -> dict[str, tuple[list[str], float]]:
     """The words of each step's command, and its limit in minutes, by the name of its result."""
     small, workers = ["--quick"] * quick, str(min(8, os.cpu_count() or 1))
     chosen = ["tests/test_imports.py"] if quick else TESTS.split()
+    script = [sys.executable, str(HERE / "gpu.py"), *small, "--alone"]
+    last = {"families": ([*script, "families", *shlex.split(families), "--jobs", workers], 25)} if families else {}
     return {
-        "gpu-tests": ([sys.executable, str(HERE / "gpu.py"), "--alone", "-n", workers, *chosen], 8),
+        "gpu-tests": ([*script, "tests", "-n", workers, *chosen], 8),
         "accelerator": ([sys.executable, str(HERE / "accelerator.py"), *small, "--rounds", str(ROUNDS), "--save"], 8),
         "plain-loop": ([sys.executable, str(HERE / "plain_loop.py"), *small, "--rounds", str(ROUNDS), "--save"], 5),
+        "gpu-profile": ([*script, "profile"], 4),
+        **last,
     }
 
 
-def run_steps(output: Path, quick: bool) -> list[str]:
+def run_steps(output: Path, quick: bool, families: str = "") -> list[str]:
     """Runs what has no file of today. Returns the names of the steps that failed."""
     failed, end = [], time.perf_counter() + 60 * MINUTES
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "GPT1_RESULTS": str(output), "HF_HUB_OFFLINE": "1"}
-    for name, (words, minutes) in steps_of(quick).items():
+    for name, (words, minutes) in steps_of(quick, families).items():
         if (output / f"{date.today().isoformat()}-{name}.json").is_file():
             print(f"{name}: done today", flush=True)
             continue
@@ -75,18 +93,75 @@ def run_tests(words: list[str], about: dict) -> int:
     return found.returncode
 
 
+def run_families(words: list[str]) -> int:
+    """Goes on with `families.py`, which leaves its dated files once nothing is left to do."""
+    command = [sys.executable, str(HERE / "families.py"), *words]
+    return subprocess.run(command).returncode or subprocess.run([*command, "--save"]).returncode
+
+
+def profile_steps(quick: bool, about: dict) -> int:
+    """Kernels and seconds of a pre-training step in bfloat16, uncompiled and with compiled blocks."""
+    device = default_device()
+    config, shape = (GPT1Config(**SMALL), (2, 16)) if quick else (GPT1Config(), (32, 512))
+    model = GPT1ForCausalLM(config).to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    ids = torch.randint(config.vocab_size, shape, device=device)
+    compiled = torch.compile(GPT1Block.forward, **({"backend": "eager"} if device.type == "cpu" else {}))
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+
+    def step(forward: Callable | None) -> None:
+        with torch.autocast(device.type, torch.bfloat16), compiled_blocks(model, forward):
+            model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    results = {}
+    figure = Figure(figsize=(11, 9), layout="constrained")
+    for axes, (way, forward) in zip(figure.subplots(2), {"eager": None, "compiled": compiled}.items(), strict=True):
+        for _ in range(STEPS):
+            step(forward)
+        with profile(activities=activities) as profiled:
+            for _ in range(STEPS):
+                step(forward)
+        averages = profiled.key_averages()
+        on_device = device.type == "cuda"
+        costs = {
+            event.key: (event.self_device_time_total if on_device else event.self_cpu_time_total) / STEPS / 1e3
+            for event in averages
+        }
+        most = dict(sorted(costs.items(), key=lambda item: -item[1])[:15])
+        results[way] = {
+            "operations of the host": sum(event.count for event in averages if event.key.startswith("aten::")) / STEPS,
+            "kernels": sum(event.count for event in averages if event.self_device_time_total) / STEPS,
+            "host ms": sum(event.self_cpu_time_total for event in averages) / STEPS / 1e3,
+            "device ms": sum(event.self_device_time_total for event in averages) / STEPS / 1e3,
+            "most ms": {name[:LONGEST_NAME]: round(cost, 3) for name, cost in most.items()},
+        }
+        axes.barh([name[:LONGEST_NAME] for name in most], list(most.values()))
+        axes.invert_yaxis()
+        axes.set(title=f"{way}: {results[way]['kernels']:.0f} kernels a step", xlabel="milliseconds a step")
+    path = save_result("gpu-profile", about, results)
+    figure.savefig(path.with_suffix(".png"), dpi=110)
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the dated files")
     parser.add_argument("--quick", action="store_true", help="tiny models, also on a CPU: a check of the script")
-    parser.add_argument("--alone", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)  # the tests, in their process
+    parser.add_argument("--families", default="", help="words for families.py, its folders")
+    parser.add_argument("--alone", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)  # one step, in its process
     arguments = parser.parse_args()
-    about = machine()
+    matplotlib.use("agg")
+    about = {**machine(), "accelerator": accelerator_name() or "none"}
     if arguments.alone:
-        return run_tests(arguments.alone, about)
-    if "accelerator" not in about and not arguments.quick:
+        step, *words = arguments.alone
+        if step == "profile":
+            return profile_steps(arguments.quick, about)
+        return run_tests(words, about) if step == "tests" else run_families(words)
+    if about["accelerator"] == "none" and not arguments.quick:
         parser.error("torch finds no accelerator. --quick checks the script on a CPU.")
-    return int(bool(run_steps(arguments.output.resolve(), arguments.quick)))
+    return int(bool(run_steps(arguments.output.resolve(), arguments.quick, arguments.families)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def test_a_finished_step_is_not_repeated_and_a_failed_one_stops_no_other(gpu, mo
         "slow": (words(SLOW.format(path=str(tmp_path / "child"))), 0.05),
         "last": (words(WRITE.format(name=f"{today}-last.json")), 1),
     }
-    monkeypatch.setattr(gpu, "steps_of", lambda quick: steps)
+    monkeypatch.setattr(gpu, "steps_of", lambda quick, families: steps)
     assert gpu.run_steps(tmp_path, quick=True) == ["wrong", "slow"]
     assert {path.name for path in tmp_path.iterdir()} == {f"{today}-first.json", f"{today}-last.json", "child"}
     child = int((tmp_path / "child").read_text())
@@ -33,13 +33,29 @@ def test_a_finished_step_is_not_repeated_and_a_failed_one_stops_no_other(gpu, mo
     while is_alive(child) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not is_alive(child)  # what a step started ends with it
-    printed = capsys.readouterr().out
-    assert "wrong: FAILED (3)" in printed and "slow: FAILED (over 0.05" in printed
-    monkeypatch.setattr(gpu, "MINUTES", 0)  # no time remains
+    capsys.readouterr()
     assert gpu.run_steps(tmp_path, quick=True) == ["wrong", "slow"]
-    assert "first: done today" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "first: done today" in printed and "wrong: FAILED (3)" in printed and "slow: FAILED (over 0.05" in printed
 
 
 def is_alive(pid: int) -> bool:
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_families_go_on_in_the_minutes_that_remain_and_are_saved_when_nothing_is_left(gpu, monkeypatch, tmp_path):
+    words, _ = gpu.steps_of(False, "--books books --work_dir 'my runs'")["families"]
+    assert words[2:-1] == ["--alone", "families", "--books", "books", "--work_dir", "my runs", "--jobs"]
+    assert "families" not in gpu.steps_of(False)
+    monkeypatch.setattr(gpu, "HERE", tmp_path)
+    said = tmp_path / "said"
+    monkeypatch.chdir(tmp_path)
+    for code, expected in ((3, "--jobs 2\n"), (0, "--jobs 2\n--jobs 2 --save\n")):
+        program = f"CODE = {code}\nimport sys; print(*sys.argv[1:], file=open('said', 'a')); sys.exit(CODE)"
+        (tmp_path / "families.py").write_text(program)
+        said.unlink(missing_ok=True)
+        assert gpu.run_families(["--jobs", "2"]) == code and said.read_text() == expected
+    monkeypatch.setattr(gpu, "MINUTES", 0)
+    monkeypatch.setattr(gpu, "steps_of", lambda quick, families: {"late": ([sys.executable, "-c", "1/0"], 25)})
+    assert gpu.run_steps(tmp_path, quick=True) == ["late"]
