@@ -541,13 +541,13 @@ def refusal(words: list[str], *parts: str, **places) -> None:
 
 @pytest.mark.parametrize(("words", "parts"), [(words, parts) for words, *parts in REFUSALS])
 def test_refuses_before_a_model_is_loaded(words, parts, places, tmp_path, monkeypatch):
-    monkeypatch.setattr(preparation, "_open_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(preparation, "GPT1DoubleHeadsModel", None)  # none can be made or loaded
     refusal([*words, *training(tmp_path / "output")], *parts, **places)
 
 
 @pytest.mark.parametrize("more", [["--max_length", "65"], ["--max_length", "60", "--pad_to_multiple_of", "65"]])
 def test_refuses_too_long_sequences_before_rows_are_read(more, tokenizer_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(preparation, "_open_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(preparation, "GPT1DoubleHeadsModel", None)  # none can be made or loaded
     monkeypatch.setattr(finetune, "check_rows", lambda *_: pytest.fail("rows were read"))
     words = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *more]
     refusal([*words, *training(tmp_path / "output")], "up to 65 tokens", "positions for 64", "smaller `max_length`")

@@ -187,6 +187,9 @@ def test_an_adapter_folder_opens_as_a_whole_model(base, tmp_path):
     )
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert "library_name: peft" in card and "| classes | no, maybe, yes |" in card
+    (tmp_path / "run" / "README.md").write_text("a user's", encoding="utf-8")
+    trainer.save_model()
+    assert (tmp_path / "run" / "README.md").read_text(encoding="utf-8") == "a user's"
     batch = trainer.data_collator(trainer.train_dataset)
     expected = trainer.model.eval()(**batch)
     opened = GPT1DoubleHeadsModel.from_pretrained(tmp_path / "run")
