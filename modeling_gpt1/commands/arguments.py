@@ -64,10 +64,7 @@ class ShortHelp(HelpFormatter):
 class CommandParser(HfArgumentParser):
     """Parses a command's arguments into dataclasses. A wrong argument raises a ValueError of one sentence.
 
-    Args:
-        command: its name.
-        classes: the dataclasses.
-        basics: names of the flags that `--help` shows, by the title of their group. Default: all.
+    `basics` names the flags that `--help` shows, by the title of their group; by default all.
     """
 
     def __init__(self, command: str, *classes: type, basics: dict[str, str] | None = None):
@@ -226,11 +223,7 @@ def read_with_model(command: str, words: list[str]) -> Any:
 def check_unknown(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], source: str, is_allowed: bool = True
 ) -> float:
-    """The share of unknown tokens in some texts; above 5 % it is said, with examples.
-
-    Raises:
-        ValueError: it is above one half, where that is not allowed.
-    """
+    """The share of unknown tokens in some texts. Above 5 % it is said; above one half it may be refused."""
     share, examples = unknown_share(tokenizer, texts)
     if share > 0.5 and not is_allowed:
         raise ValueError(

@@ -29,6 +29,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
 from tokenization.metrics import find_metric
+from tokenization.rows import listed
 from tokenization.tasks import TRAINER_PADDING
 from tokenization.traversal import TRAVERSALS
 
@@ -188,13 +189,12 @@ def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: S
     """Checks that a model that is not trained has the head of the task."""
     if model_args.n_transfer is not None:
         raise ValueError(f"--n_transfer {model_args.n_transfer} leaves layers to train. Pass --do_train as well.")
-    wanted, has = data_args.traversal or config.traversal, has_task_head(config)
-    if not has or wanted is None or config.traversal != wanted:
-        of = f"one for {config.traversal}" if config.traversal else "one for a task that its config.json does not name"
+    has = config.traversal if has_task_head(config) else None
+    if has is None or has != (data_args.traversal or has):
         raise ValueError(
-            f"Without --do_train the model must have a task head for {wanted or 'your files'}, but "
-            f"{model_args.model or 'a fresh model'} has {of if has else 'none'}. Pass --do_train, or a fine-tuned "
-            "model as --model."
+            f"Without --do_train the model must have a task head for {data_args.traversal or 'your files'}, named in "
+            f"its config.json, but {model_args.model or 'a fresh model'} has {f'one for {has}' if has else 'none'}. "
+            "Pass --do_train, or a fine-tuned model as --model."
         )
 
 
@@ -280,16 +280,12 @@ def check_rows(
             may_be_unknown = allow_unknown_text or use != "train"
             share = check_unknown(collator.tokenizer, some_texts(rows, texts), f"split {name!r}", may_be_unknown)
             counts = Counter()
-            for of_row in rows[label] if task.label_names and label in rows.column_names else ():
+            for of_row in rows[label] if task.label_names and use != "predict" else ():
                 counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
             if use == "train" and len(counts) > max(MOST_CLASSES, counts.total() / 2):
                 logger.warning(f"The column {label!r} has {len(counts):,} classes: is it the label?")
-            numbers, of_classes = [counts[place] for place in range(len(task.label_names))], ""
-            if any(numbers) and len(numbers) > MOST_CLASSES:
-                of_classes = f" ({len(numbers):,} classes, rows of the rarest: {min(numbers):,})"
-            elif any(numbers):
-                pairs = zip(task.label_names, numbers, strict=True)
-                of_classes = f" ({', '.join(f'{name} {number:,}' for name, number in pairs)})"
+            numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(task.label_names)]
+            of_classes = f" ({listed(numbers)})" if counts else ""
             cut = f", {num_cut:,} cut to {collator.max_length} tokens" if num_cut else ""
             unknown = f", {share:.1%} of the tokens unknown" if share else ""
             lines.append(f"{use}: {num_rows:,} rows of {name}{of_classes}{cut}{unknown}")
@@ -325,9 +321,9 @@ def predict(
 
 
 def describe_prediction(
-    logits: torch.Tensor, regression: bool, class_names: Sequence[str] | None, has_several_labels: bool = False
+    logits: torch.Tensor, regression: bool, class_names: Sequence[str], has_several_labels: bool = False
 ) -> dict[str, Any]:
-    """What a row's logits say: a number, or the class (without names: the choice) with the probabilities of all.
+    """What a row's logits say: a number, or the class (without names: the choice) with the probability of each.
 
     If a row may have several labels, each class has a probability of its own, and those above 0.5 are named.
     """
@@ -335,11 +331,12 @@ def describe_prediction(
         return {"score": logits.item()}
     if not class_names:  # choices, of which a row may have fewer
         logits = logits[logits.isfinite() & (logits != TRAINER_PADDING)]
-    if has_several_labels:
-        names = [name for name, logit in zip(class_names, logits, strict=True) if logit > 0]
-        return {"label": names, "scores": logits.sigmoid().tolist()}
-    best, scores = int(logits.argmax()), logits.softmax(-1)
-    return {"label": class_names[best] if class_names else best, "scores": scores.tolist()}
+    best, scores = int(logits.argmax()), logits.sigmoid() if has_several_labels else logits.softmax(-1)
+    if not class_names:
+        return {"label": best, "scores": scores.tolist()}
+    of_class = dict(zip(class_names, scores.tolist(), strict=True))
+    several = [name for name, score in of_class.items() if score > 0.5]
+    return {"label": several if has_several_labels else class_names[best], "scores": of_class}
 
 
 ARGUMENTS = (StartArguments, DataArguments, GPT1TrainingArguments)

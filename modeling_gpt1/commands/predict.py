@@ -56,7 +56,6 @@ class PredictionArguments(OpenedModel):
     metric_name: str | None = HfArg(default=None, help="Score of labelled rows, such as f1_macro.")
     skip_bad_rows: bool = HfArg(default=False, help="Exit with 0 even if some rows cannot be read.")
     batch_size: int = HfArg(default=32, help="Rows per batch.")
-    tokenizer_name: str | None = HfArg(default=None, help="Tokenizer: folder or hub id. Default: the model's.")
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
 
     def __post_init__(self):
@@ -98,7 +97,6 @@ class Predictor:
         parts = prepare_finetuning(
             args.model,
             Task(args.model, config.traversal, {"label": "label", **columns}, self.class_names, self.is_regression),
-            args.tokenizer_name,
             max_length=args.max_length,
             both_orders=getattr(config, "both_orders", False),
             trust_remote_code=args.trust_remote_code,
@@ -116,7 +114,7 @@ class Predictor:
     def predict(self, rows: Dataset, keep: list[str]) -> Iterator[dict]:
         """Yields one record per row, with the columns to keep."""
         for first in range(0, len(rows), self.batch_size):
-            records, batch, cut = [], [], []
+            records, batch = [], []
             for row in rows.select(range(first, min(first + self.batch_size, len(rows)))):
                 records.append({"index": first + len(records), **{name: row[name] for name in keep}})
                 read = {name: row[name] for name in self.texts}  # a label may be anything
@@ -125,25 +123,18 @@ class Predictor:
                 except ValueError as error:
                     records[-1]["error"] = re.sub(r"^Row 0 of the data( \(.*?\))?: ", "", str(error))
                 else:
-                    batch.append(read)
-                    cut.append({"truncated": True} if num_cut else {})
-            logits = iter(self.logits(batch) if batch else ())
-            for record in records:
-                if "error" not in record:
-                    record |= self.describe(next(logits)) | cut.pop(0)
-                yield record
+                    batch.append((read, records[-1], {"truncated": True} if num_cut else {}))
+            logits = self.logits([read for read, *_ in batch]) if batch else ()
+            for (_, record, cut), of_row in zip(batch, logits, strict=True):
+                record |= describe_prediction(of_row, self.is_regression, self.class_names, self.has_several_labels)
+                record |= cut
+            yield from records
 
     @torch.inference_mode()
     def logits(self, rows: list[dict]) -> torch.Tensor:
         batch = {name: tensor.to(self.model.device) for name, tensor in self.collator(rows).items()}
         output = self.scores(**batch)
         return output["task_logits" if self.scores is self.model else "logits"].cpu().double()
-
-    def describe(self, logits: torch.Tensor) -> dict:
-        record = describe_prediction(logits, self.is_regression, self.class_names, self.has_several_labels)
-        if self.class_names:
-            record["scores"] = dict(zip(self.class_names, record["scores"], strict=True))
-        return record
 
     def given(self, row: dict) -> Any:
         """A row's label, None without one; of several labels their list, also from a column of 0 and 1 for each."""

@@ -101,9 +101,7 @@ def parse_overrides(
 def check_output_folder(args: TrainingArguments, data: Any, *names: str) -> str | None:
     """Checks that the run may write to the output folder; returns the complete checkpoint that it resumes from.
 
-    Args:
-        data: the arguments about the data, of which those named are the same in a run that goes on. A file may have
-            moved, but not changed its name.
+    Arguments about the data that are named must be those of the run. A file may move, but not change its name.
     """
     folder = Path(args.output_dir)
     if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
@@ -210,15 +208,7 @@ def describe_start(trainer: Trainer, start: str | None) -> str:
 def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str | None, parser: CommandParser) -> bool:
     """Trains or resumes, and writes the model, the log and the metrics to the output folder.
 
-    Args:
-        trainer: the trainer.
-        start: the checkpoint that the model was opened from, if any.
-        data: lines about the data, for the screen.
-        checkpoint: where the run goes on from, if it does.
-        parser: writes the run's settings, once there is something to train.
-
-    Returns:
-        whether there was anything to train: a run that was finished before keeps its files.
+    Returns whether there was anything to train: a run that was finished before keeps its files.
     """
     args, output = trainer.args, Path(trainer.args.output_dir)
     # Asked before processes can differ in what they see.
