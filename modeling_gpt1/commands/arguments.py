@@ -225,12 +225,12 @@ def check_unknown(
 ) -> float:
     """The share of unknown tokens in some texts. Above 5 % it is said; above one half it may be refused."""
     share, examples = unknown_share(tokenizer, texts)
+    shown = ", ".join(repr(text[:60]) for text in examples)
     if share > 0.5 and not is_allowed:
         raise ValueError(
-            f"The tokenizer does not know {share:.0%} of the tokens of {source}. Choose a model that was trained on "
-            "such texts, or pass --allow_unknown_text."
+            f"The tokenizer does not know {share:.0%} of the tokens of {source}, as in {shown}. Choose a model that "
+            "was trained on such texts, or pass --allow_unknown_text."
         )
     if share > 0.05:
-        shown = ", ".join(repr(text[:60]) for text in examples)
         print(f"{share:.0%} of the tokens of {source} are unknown to the tokenizer, as in {shown}.", file=sys.stderr)
     return share

@@ -29,7 +29,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
 from tokenization.metrics import find_metric
-from tokenization.rows import listed
+from tokenization.rows import counted, listed
 from tokenization.tasks import TRAINER_PADDING
 from tokenization.traversal import TRAVERSALS
 
@@ -45,7 +45,8 @@ from .arguments import at_revision, check_model, check_unknown, parser_of
 
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
-MOST_CLASSES = 8  # whose rows are counted on the screen
+MOST_CLASSES = 8  # of more it is asked whether they are classes
+MANY_ROWS = 20  # that should not all be of one class
 OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter skip_bad_rows regression".split()
 
 
@@ -123,6 +124,10 @@ class DataArguments:
                 "--validation_file or --test_file, or --dataset_name, with --traversal and --columns."
             )
         parse_columns(self.columns)
+
+    def source_of(self, split: str) -> str:
+        """The file of a split, or its name."""
+        return self.files.get(split, f"split {split!r}")
 
     def splits_of_dataset(self) -> dict[str, Dataset]:
         """The splits of --dataset_name, by what they are used for."""
@@ -268,17 +273,21 @@ def some_texts(rows: Dataset, columns: list[str]) -> list[str]:
 
 
 def check_rows(
-    collator: TraversalCollator, chosen: dict[str, dict[str, Dataset]], task: Task, allow_unknown_text: bool
+    collator: TraversalCollator,
+    chosen: dict[str, dict[str, Dataset]],
+    task: Task,
+    data_args: DataArguments,
+    allow_unknown_text: bool,
 ) -> list[str]:
     """Reads every row once, so that a bad row stops the run at the start. Returns a line about each split."""
     lines = []
     for use, splits in chosen.items():
         for name, rows in splits.items():
-            num_rows, num_cut = collator.check(rows, f"split {name!r}", needs_labels=use != "predict")
-            label = task.columns["label"]
+            label, source = task.columns["label"], data_args.source_of(name)
+            num_rows, num_cut = collator.check(rows, source, needs_labels=use != "predict")
             texts = [column for column in task.column_names if column != label]
             may_be_unknown = allow_unknown_text or use != "train"
-            share = check_unknown(collator.tokenizer, some_texts(rows, texts), f"split {name!r}", may_be_unknown)
+            share = check_unknown(collator.tokenizer, some_texts(rows, texts), source, may_be_unknown)
             counts = Counter()
             for of_row in rows[label] if task.label_names and use != "predict" else ():
                 counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
@@ -286,16 +295,21 @@ def check_rows(
                 logger.warning(f"The column {label!r} has {len(counts):,} classes: is it the label?")
             numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(task.label_names)]
             of_classes = f" ({listed(numbers)})" if counts else ""
-            cut = f", {num_cut:,} cut to {collator.max_length} tokens" if num_cut else ""
+            cut = f", {num_cut:,} cut to {counted(collator.max_length, 'token')}" if num_cut else ""
             unknown = f", {share:.1%} of the tokens unknown" if share else ""
-            lines.append(f"{use}: {num_rows:,} rows of {name}{of_classes}{cut}{unknown}")
+            lines.append(f"{use}: {counted(num_rows, 'row')} of {source}{of_classes}{cut}{unknown}")
     return lines
 
 
 def predict(
-    trainer: GPT1Trainer, task: Task, splits: dict[str, Dataset], places: dict[str, np.ndarray], use: str = "predict"
+    trainer: GPT1Trainer,
+    task: Task,
+    splits: dict[str, Dataset],
+    places: dict[str, np.ndarray],
+    use: str,
+    data_args: DataArguments,
 ) -> None:
-    """Writes one file of predictions per split, one line per row, and the metrics of the splits.
+    """Writes the metrics of the splits and, where they are asked for, a file of predictions of each.
 
     `index` is the row's position in the split. A split in which a label is missing has no metrics.
     """
@@ -307,17 +321,30 @@ def predict(
         output = trainer.predict(rows, metric_key_prefix=f"{use}{suffix}")
         metrics.update(output.metrics)
         if trainer.is_world_process_zero():
+            kind, source = (task.regression, task.label_names, task.multi_label), data_args.source_of(name)
+            found = [describe_prediction(of_row.double(), *kind) for of_row in torch.from_numpy(output.predictions)]
+            warn_of_one_class(Counter(str(of_row["label"]) for of_row in found if "label" in of_row), source)
+            if use == "eval" and not data_args.eval_predictions:
+                continue
             path = Path(trainer.args.output_dir, f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl")
             with atomic_file(path) as file:
-                for index, of_row in zip(places[name].tolist(), torch.from_numpy(output.predictions), strict=True):
-                    found = describe_prediction(of_row.double(), task.regression, task.label_names, task.multi_label)
-                    file.write(json.dumps({"index": index, **found}, ensure_ascii=False) + "\n")
-            logger.info(f"predictions of {len(rows):,} rows of {name}: {path}")
-    if use == "predict":
-        runs.say(*filter(None, [readable(metrics)]))
-    else:
+                for index, of_row in zip(places[name].tolist(), found, strict=True):
+                    file.write(json.dumps({"index": index, **of_row}, ensure_ascii=False) + "\n")
+            logger.info(f"predictions of {counted(len(rows), 'row')} of {source}: {path}")
+    if use == "eval":
         trainer.log(metrics)  # as `evaluate` does; the card reads the log
+    elif figures := readable(metrics):
+        logger.info(f"{' and '.join(map(data_args.source_of, splits))} · {figures}")
     trainer.save_metrics(use, metrics)
+
+
+def warn_of_one_class(counts: Counter, source: str) -> None:
+    """Says where many rows are predicted to be of one class."""
+    if len(counts) == 1 and counts.total() >= MANY_ROWS:
+        logger.warning(
+            f"All {counts.total():,} rows of {source} are predicted as {min(counts)!r}. If that is wrong, fine-tune "
+            "on more rows, for more epochs, with a lower or a higher --learning_rate, or from a pre-trained model."
+        )
 
 
 def describe_prediction(
@@ -407,7 +434,7 @@ def main(arguments: list[str]) -> None:
         for use, of_use in places.items()
     }
     is_first = training_args.process_index == 0
-    lines = check_rows(collator, chosen, task, model_args.allow_unknown_text) if is_first else []
+    lines = check_rows(collator, chosen, task, data_args, model_args.allow_unknown_text) if is_first else []
 
     trainer = GPT1Trainer(
         args=training_args,
@@ -416,7 +443,7 @@ def main(arguments: list[str]) -> None:
         eval_dataset=chosen["eval"] if len(chosen["eval"]) > 1 else next(iter(chosen["eval"].values()), None),
         **parts,
     )
-    runs.use_readable_log(trainer)
+    runs.use_readable_log(trainer, " and ".join(map(data_args.source_of, chosen["eval"])))
     was_trained = False
     if training_args.do_train:
         was_trained = runs.train(trainer, start, lines, checkpoint, parser)
@@ -425,12 +452,9 @@ def main(arguments: list[str]) -> None:
         parser.write_settings(Path(training_args.output_dir, "eval_run.yaml"))
         runs.say(*lines)
     if training_args.do_eval:
-        if data_args.eval_predictions:
-            predict(trainer, task, chosen["eval"], places["eval"], "eval")
-        else:
-            trainer.save_metrics("eval", trainer.evaluate())
+        predict(trainer, task, chosen["eval"], places["eval"], "eval", data_args)
     if training_args.do_predict:
-        predict(trainer, task, chosen["predict"], places["predict"])
+        predict(trainer, task, chosen["predict"], places["predict"], "predict", data_args)
     if was_trained:
         runs.publish(
             trainer,

@@ -11,6 +11,7 @@ import csv
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import Task
 from tokenization.metrics import compute, find_metric
-from tokenization.rows import HOLDS, check_columns, is_missing, read_file
+from tokenization.rows import HOLDS, check_columns, counted, is_missing, read_file
 
 from .. import prepare_finetuning
 from ..configuration_gpt1 import has_choices, is_regression
@@ -37,7 +38,7 @@ from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from ..training.preparation import open_task_config
 from .arguments import OpenedModel, check_unknown, read_with_model
-from .finetune import describe_prediction, has_task_head, parse_columns, some_texts
+from .finetune import describe_prediction, has_task_head, parse_columns, some_texts, warn_of_one_class
 
 FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@]")  # a text that a spreadsheet would run; a number is none
 FIELDS = ("index", "label", "scores", "score", "truncated", "error")
@@ -192,11 +193,11 @@ def main(arguments: list[str]) -> None:
     rows = read_file(Path(args.file), delimiter=args.delimiter)
     with one_save(args.model):
         predictor = Predictor(args)
-    for role, columns in {**predictor.columns, "--keep": args.keep}.items():
+    for role, columns in {**predictor.columns, None: args.keep}.items():
         check_columns(args.file, rows.column_names, role, columns)
     check_unknown(predictor.collator.tokenizer, some_texts(rows, predictor.texts), args.file)
     num_bad = num_cut = 0
-    answered, other = [], []  # pairs of prediction and label
+    predicted, answered, other = Counter(), [], []  # labels; pairs of prediction and label
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
         as_csv = str(args.output_file).endswith(".csv")
         if as_csv:
@@ -205,6 +206,7 @@ def main(arguments: list[str]) -> None:
             writer.writeheader()
         for record, row in zip(predictor.predict(rows, args.keep), rows, strict=True):
             num_bad += "error" in record
+            predicted.update([str(record["label"])] if "label" in record else [])
             given = None if "error" in record else predictor.given(row)
             if given is not None:
                 found, num_choices = record.get("label", record.get("score")), len(record.get("scores", ()))
@@ -219,13 +221,15 @@ def main(arguments: list[str]) -> None:
     bad = f", {num_bad} could not be read: those with the field `error`" if num_bad else ""
     if args.output_file or bad:
         where = f"; written to {args.output_file}" if args.output_file else ""
-        tell(f"{len(rows) - num_bad} of {len(rows)} rows predicted{bad}{where}")
+        tell(f"{len(rows) - num_bad} of {counted(len(rows), 'row')} predicted{bad}{where}")
     if answered or other:
         scores = {}
         for name in predictor.metrics if answered else ():
             scores |= compute(name, *np.array(answered).swapaxes(0, 1))
         more = f" ({len(other)} more have one that is no class of the model)" if other else ""
-        tell(" · ".join(filter(None, [f"{len(answered)} rows have a label{more}", readable(scores)])))
+        have = f"{counted(len(answered), 'row')} {'has' if len(answered) == 1 else 'have'} a label{more}"
+        tell(" · ".join(filter(None, [have, readable(scores)])))
+    warn_of_one_class(predicted, args.file)
     if num_cut:
         length = predictor.collator.max_length
         told = f"{num_cut} of {len(rows)} rows were cut to {length} tokens: those with the field `truncated`."

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import difflib
 import logging
+import math
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.hf_argparser import HfArg
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length
+
+from tokenization.rows import counted
 
 from .. import GPT1Config
 from ..hub.model_kinds import without_adapter
@@ -129,18 +133,14 @@ class AboveTheBar(logging.Handler):
         tqdm.write(self.format(record), file=sys.stderr if record.levelno >= logging.WARNING else sys.stdout)
 
 
-def is_no_alignment(record: logging.LogRecord) -> bool:
-    """Trainer gives each model the ids of the tokenizer's [s] and [e], and says so at each start."""
-    return "PAD/BOS/EOS" not in record.getMessage()
-
-
 def set_up_logging(args: TrainingArguments) -> None:
     """Makes only the main process print the information lines of a run."""
     logging.basicConfig(format="%(message)s", handlers=[AboveTheBar()])
     logging.getLogger("modeling_gpt1").setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
     transformers.utils.logging.disable_progress_bar()  # of loading and saving weights, below the run's own
-    logging.getLogger("transformers.trainer_utils").addFilter(is_no_alignment)
+    # Trainer gives each model the ids of the tokenizer's [s] and [e], and says so at each start.
+    logging.getLogger("transformers.trainer_utils").addFilter(lambda of: "PAD/BOS/EOS" not in of.getMessage())
 
 
 def say(*lines: str) -> None:
@@ -157,20 +157,30 @@ class RunCallback(TrainerCallback):
     def __init__(self, lines: list[str], checkpoint: str | None, parser: CommandParser) -> None:
         self.lines, self.checkpoint, self.parser, self.is_finished = lines, checkpoint, parser, False
 
-    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+    def on_train_begin(self, args, state, control, train_dataloader=None, lr_scheduler=None, **kwargs):
         self.is_finished = state.global_step >= state.max_steps
         rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        plan = f"training: {state.max_steps:,} updates of {rows:,} rows"
+        plan = f"training: {counted(state.max_steps, 'update')} of {counted(rows, 'row')}"
         if has_length(train_dataloader):
             passes = state.max_steps * args.gradient_accumulation_steps / max(len(train_dataloader), 1)
-            plan += f", {passes:.3g} epochs"
+            plan += f", {passes:.3g} epoch{'s' if round(passes, 2) != 1 else ''}"
         how = "" if self.checkpoint is None else f"; goes on from {self.checkpoint}"
-        last = f"finished: {self.checkpoint} has {state.global_step:,} of {state.max_steps:,} updates"
+        last = f"finished: {self.checkpoint} has {state.global_step:,} of {counted(state.max_steps, 'update')}"
         plan = f"{last}; nothing is left to train" if self.is_finished else f"{plan}, into {args.output_dir}{how}"
         say(*self.lines, plan)
         if self.is_finished:
             return
         self.parser.write_settings(Path(args.output_dir, SETTINGS))
+        if self.checkpoint is not None and hasattr(lr_scheduler, "lr_lambdas"):
+            planned = TrainerState.load_from_json(str(Path(self.checkpoint, TRAINER_STATE_NAME))).max_steps
+            was, factor = lr_scheduler.get_last_lr()[0], lr_scheduler.lr_lambdas[0](state.global_step)
+            now = lr_scheduler.base_lrs[0] * factor
+            if planned != state.max_steps and not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-12):
+                how = "rises" if now > was else "falls"
+                logger.warning(
+                    f"The learning rate is planned over {counted(state.max_steps, 'update')} now, {planned:,} before: "
+                    f"it {how} from {was:.1e} to {now:.1e}. Pass the old length to go on as before."
+                )
         if (warm_up := args.get_warmup_steps(state.max_steps)) >= state.max_steps:
             logger.warning(
                 f"The warm-up of {warm_up:,} updates does not end within the {state.max_steps:,} of the run, whose "
@@ -183,10 +193,10 @@ class RunCallback(TrainerCallback):
             control.should_log |= state.global_step % max(1, state.max_steps // 10) == 0
 
 
-def use_readable_log(trainer: Trainer) -> None:
+def use_readable_log(trainer: Trainer, evaluated: str = "") -> None:
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(ReadableLog())
+    trainer.add_callback(ReadableLog(evaluated))
     if sys.stderr.isatty() and not trainer.args.disable_tqdm:
         trainer.add_callback(ProgressBar())
 

@@ -346,15 +346,15 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
         f"model: GPT1DoubleHeadsModel, {model.num_parameters():,} parameters, from {start}; on CPU, float32"
     )
     assert lines[2:4] == [
-        "train: 8 rows of train (happy 4, sad 4)",
-        "eval: 2 rows of validation (happy 1, sad 1)",
+        f"train: 8 rows of {data[1]} (happy 4, sad 4)",
+        f"eval: 2 rows of {data[3]} (happy 1, sad 1)",
     ]
-    assert lines[4] == f"training: 2 updates of 4 rows, 1 epochs, into {output}"
+    assert lines[4] == f"training: 2 updates of 4 rows, 1 epoch, into {output}"
     assert lines[5].startswith(f"written to {output}") and lines[5].endswith(f"gpt1 predict {output} --file ROWS.csv")
     assert len(lines) == 6
     steps = [line for line in caplog.messages if line.startswith("step ")]
     assert steps[0].startswith("step 1/2 · loss ") and " · task loss " in steps[0]
-    assert steps[-1].startswith("step 2/2 · evaluation · loss ") and " · accuracy " in steps[-1]
+    assert steps[-1].startswith(f"step 2/2 · evaluation of {data[3]} · loss ") and " · accuracy " in steps[-1]
     assert "{" not in capsys.readouterr().out
 
     results = {name: (output / name).read_bytes() for name in ("train_results.json", "eval_results.json")}
@@ -374,6 +374,37 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert f"; goes on from {output / 'checkpoint-1'}" in "".join(caplog.messages)
     assert not [*output.glob("eval_results.json"), *output.glob("predictions*")]  # of the weights before
     assert not [name for name in read_json(output / "all_results.json") if name.startswith("eval_")]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "how"), [("linear", "rises from 0.0e+00 to 6.7e-03"), ("constant_with_warmup", None)]
+)
+def test_a_longer_run_tells_where_its_learning_rate_jumps(schedule, how, tokenizer_folder, tmp_path, caplog):
+    saving = ["--save_strategy", "steps", "--save_steps", "2", "--lr_scheduler_type", schedule]
+    command = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder)]
+    command += [*training(tmp_path / "run", *saving), "--resume_from_checkpoint", "auto"]
+    finetune.main(command)
+    finetune.main([*command, "--max_steps", "4"])
+    told = [line for line in caplog.messages if line.startswith("The learning rate is planned over")]
+    before = f"The learning rate is planned over 4 updates now, 2 before: it {how}"
+    assert told == ([] if how is None else [f"{before}. Pass the old length to go on as before."])
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "is_told"),
+    [("classification", (20, 0), True), ("classification", (19, 0), False), ("classification", (20, 1), False)]
+    + [("regression", (20, 0), False)],
+)
+def test_many_rows_of_one_predicted_class_are_told(kind, numbers, is_told, folders, tmp_path, caplog):
+    rows = [row for row, number in zip(ROWS[kind], numbers, strict=True) for _ in range(number)]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    evaluation = ["--model", str(folders / kind), "--validation_file", file, "--do_eval", "--use_cpu"]
+    finetune.main([*evaluation, "--output_dir", str(tmp_path / "scores")])
+    predict.main([str(folders / kind), "--file", file, "--device", "cpu"])
+    told = [line for line in caplog.messages if line.startswith(f"All 20 rows of {file} are predicted as 'happy'. If")]
+    assert len(told) == 2 * is_told and all("more epochs" in line for line in told)
+    (closing,) = [line for line in caplog.messages if line.startswith(f"evaluation of {file} · loss ")]
+    assert (" · accuracy 1.00" in closing) == (kind == "classification")
 
 
 def test_lines_stand_above_the_bar(monkeypatch):
@@ -459,9 +490,7 @@ def test_many_classes_are_counted(tokenizer_folder, tmp_path, caplog):
     write_rows(tmp_path / "train.jsonl", rows)
     finetune.main([*data[:2], *data[6:], *fresh_model(tokenizer_folder), *training(tmp_path / "run")])
     assert (
-        "train: 17 rows of train (mood 0 2, " in caplog.text
-        and " mood 8 1)" in caplog.text
-        and "is it the label?" in caplog.text
+        "train.jsonl (mood 0 2, " in caplog.text and " mood 8 1)" in caplog.text and "is it the label?" in caplog.text
     )
 
 
@@ -516,8 +545,8 @@ REFUSALS = [
     (["--task", "sst2", "--data_dir", "{task}", "--do_predict", *MODEL], "--do_predict", "has: train", "--data_dir"),
     ([*OWN, *FRESH, "n_embd=8,vocab_size=9"], "'vocab_size=9'", "does not come from the tokenizer"),
     ([*OWN, *FRESH, "width=8"], "'width=8'", "a field of GPT1Config such as hidden_size=256"),
-    ([*OWN[:-1], *MODEL], "{train} has no column 'label'", "review, mood"),
-    ([*OWN, "--validation_file", "{strange}", *MODEL], "1 of 1 rows of {strange}", "'angry'", "happy, sad"),
+    ([*OWN[:-1], *MODEL], "{train} has no column 'label'", "'review', 'mood'"),
+    ([*OWN, "--validation_file", "{strange}", *MODEL], "1 of 1 row of {strange}", "'angry'", "happy, sad"),
 ]
 
 
@@ -708,7 +737,7 @@ def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys
     printed = capsys.readouterr()
     assert [record["id"] for record in read_lines(printed.out)] == list(range(7))
     assert printed.err.splitlines()[-2:] == [told, scored]
-    assert "no column 'idd'" in refused(*words, "idd")
+    assert "no column 'idd' to keep (did you mean 'id'?)" in refused(*words, "idd")
     assert "--keep label is the name" in refused(*words, "label")
 
 
@@ -765,7 +794,7 @@ def test_texts_that_the_tokenizer_does_not_know(folders, tokenizer_folder, tmp_p
     file = write_rows(tmp_path / "rows.jsonl", rows)
     data = ["--train_file", file, "--traversal", "classification", "--columns", *COLUMNS["classification"]]
     words = [*data, *fresh_model(tokenizer_folder)]
-    with pytest.raises(ValueError, match=r"100% of the tokens of split 'train'.*--allow_unknown_text"):
+    with pytest.raises(ValueError, match=r"100% .*rows.jsonl, as in '日本語', '日本'\. .*--allow_unknown_text"):
         finetune.main([*words, *training(tmp_path / "out")])
     finetune.main([*words, *training(tmp_path / "out"), "--allow_unknown_text"])
     assert "100.0% of the tokens unknown" in caplog.text

@@ -207,7 +207,8 @@ def test_what_the_tokenizer_pads_with_and_what_is_cut_are_said(folders, tmp_path
         run("entailment", folders, tmp_path / "llama", tmp_path / "out", "--max_length", "12")
     said = caplog.messages
     assert "The tokenizer has no padding token, so it pads with its end-of-text token, </s>." in said
-    assert "train: 12 rows of train (0 8, 1 4), 12 cut to 12 tokens" in said
+    file = rows_file("entailment", folders, 4)
+    assert f"train: 12 rows of {file} (0 8, 1 4), 12 cut to 12 tokens" in said
     assert AutoConfig.from_pretrained(tmp_path / "out").pad_token_id == 2
 
 
