@@ -26,7 +26,6 @@ from ..inference.devices import check_device, default_device
 from ..storage.writing import write_atomically
 from .entry import COMMANDS
 
-NEVER_KEPT = ("hub_token",)
 # Of these, 0 or less would silently leave rows out.
 AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples".split()
 AT_LEAST_1 += "zero_shot_max_train_samples zero_shot_max_eval_samples jobs rehearse".split()
@@ -141,7 +140,7 @@ class CommandParser(HfArgumentParser):
         """Writes all settings, including defaults, as a file for --config. Of launched processes the first writes."""
         if os.environ.get("RANK", "0") != "0":
             return
-        settings = {name: value for name, value in self.settings.items() if name not in NEVER_KEPT}
+        settings = {name: value for name, value in self.settings.items() if name != "hub_token"}
         settings = json.loads(json.dumps(settings))  # enumerations become texts
         place = "output_dir" if "output_dir" in settings else "output_file"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,15 +177,14 @@ class OpenedModel:
     device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
 
     def __post_init__(self):
-        if self.device is None:
-            self.device = str(default_device())
-        else:
+        if self.device is not None:
             check_device(self.device)
+        self.device = self.device or str(default_device())
 
 
-def at_revision(model: str, revision: str | None) -> str:
+def at_revision(model: str | None, revision: str | None) -> str | None:
     """The folder of a model's revision: a branch, tag or commit of the hub, or a checkpoint in the folder of a run."""
-    if revision is None:
+    if model is None or revision is None:
         return model
     if not Path(model).is_dir():
         return snapshot_download(model, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.py"])

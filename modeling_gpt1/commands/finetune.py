@@ -104,7 +104,6 @@ class DataArguments:
     max_train_samples: int | None = HfArg(default=None, help="Train on this many rows, drawn with the seed.")
     max_eval_samples: int | None = HfArg(default=None, help="Evaluate on this many rows of each split.")
     max_predict_samples: int | None = HfArg(default=None, help="Predict this many rows of each split.")
-    eval_predictions: bool = HfArg(default=False, help="Also write eval_predictions.jsonl, of the evaluated rows.")
 
     def __post_init__(self):
         files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
@@ -273,11 +272,7 @@ def some_texts(rows: Dataset, columns: list[str]) -> list[str]:
 
 
 def check_rows(
-    collator: TraversalCollator,
-    chosen: dict[str, dict[str, Dataset]],
-    task: Task,
-    data_args: DataArguments,
-    allow_unknown_text: bool,
+    collator: TraversalCollator, chosen: dict[str, dict], task: Task, data_args: DataArguments, may_be_unknown: bool
 ) -> list[str]:
     """Reads every row once, so that a bad row stops the run at the start. Returns a line about each split."""
     lines = []
@@ -286,8 +281,8 @@ def check_rows(
             label, source = task.columns["label"], data_args.source_of(name)
             num_rows, num_cut = collator.check(rows, source, needs_labels=use != "predict")
             texts = [column for column in task.column_names if column != label]
-            may_be_unknown = allow_unknown_text or use != "train"
-            share = check_unknown(collator.tokenizer, some_texts(rows, texts), source, may_be_unknown)
+            is_allowed = may_be_unknown or use != "train"
+            share = check_unknown(collator.tokenizer, some_texts(rows, texts), source, is_allowed)
             counts = Counter()
             for of_row in rows[label] if task.label_names and use != "predict" else ():
                 counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
@@ -302,14 +297,9 @@ def check_rows(
 
 
 def predict(
-    trainer: GPT1Trainer,
-    task: Task,
-    splits: dict[str, Dataset],
-    places: dict[str, np.ndarray],
-    use: str,
-    data_args: DataArguments,
+    trainer: GPT1Trainer, task: Task, splits: dict[str, Dataset], places: dict, use: str, data_args: DataArguments
 ) -> None:
-    """Writes the metrics of the splits and, where they are asked for, a file of predictions of each.
+    """Writes one file of predictions per split, one line per row, and the metrics of the splits.
 
     `index` is the row's position in the split. A split in which a label is missing has no metrics.
     """
@@ -324,8 +314,6 @@ def predict(
             kind, source = (task.regression, task.label_names, task.multi_label), data_args.source_of(name)
             found = [describe_prediction(of_row.double(), *kind) for of_row in torch.from_numpy(output.predictions)]
             warn_of_one_class(Counter(str(of_row["label"]) for of_row in found if "label" in of_row), source)
-            if use == "eval" and not data_args.eval_predictions:
-                continue
             path = Path(trainer.args.output_dir, f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl")
             with atomic_file(path) as file:
                 for index, of_row in zip(places[name].tolist(), found, strict=True):
@@ -391,9 +379,7 @@ def main(arguments: list[str]) -> None:
     if len({Path(file).resolve() for file in data_args.files.values()}) < len(data_args.files):
         logger.warning("One file is given for two uses: a score on rows that were trained on says little.")
 
-    if model_args.model is not None:
-        model_args.model = at_revision(model_args.model, model_args.revision)
-    start, peft_config = model_args.model, None
+    start, peft_config = at_revision(model_args.model, model_args.revision), None
     if model_args.lora_r is not None and training_args.do_train:
         from peft import LoraConfig  # of an extra
 
@@ -433,9 +419,9 @@ def main(arguments: list[str]) -> None:
         use: {name: splits[name].select(of_split) for name, of_split in of_use.items()}
         for use, of_use in places.items()
     }
-    is_first = training_args.process_index == 0
-    lines = check_rows(collator, chosen, task, data_args, model_args.allow_unknown_text) if is_first else []
-
+    lines = []
+    if training_args.process_index == 0:
+        lines = check_rows(collator, chosen, task, data_args, model_args.allow_unknown_text)
     trainer = GPT1Trainer(
         args=training_args,
         train_dataset=chosen["train"].get(task.train_split),
@@ -444,13 +430,8 @@ def main(arguments: list[str]) -> None:
         **parts,
     )
     runs.use_readable_log(trainer, " and ".join(map(data_args.source_of, chosen["eval"])))
-    was_trained = False
-    if training_args.do_train:
-        was_trained = runs.train(trainer, start, lines, checkpoint, parser)
-    else:
-        # The output folder may already hold a trained model, whose run.yaml must stay.
-        parser.write_settings(Path(training_args.output_dir, "eval_run.yaml"))
-        runs.say(*lines)
+    was_trained = training_args.do_train and runs.train(trainer, start, lines, checkpoint, parser)
+    runs.say(*(lines if not training_args.do_train else ()))
     if training_args.do_eval:
         predict(trainer, task, chosen["eval"], places["eval"], "eval", data_args)
     if training_args.do_predict:

@@ -172,7 +172,7 @@ def test_own_files(kind, folders):
     assert {path.name for path in output.iterdir()} == {
         *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"),
         *("train_results.json", "eval_results.json", "predict_results.json", "all_results.json"),
-        *("trainer_state.json", "predictions.jsonl", "run.yaml"),
+        *("trainer_state.json", "eval_predictions.jsonl", "predictions.jsonl", "run.yaml"),
         *HUB_CODE,
     }
     metrics = {"regression": {"eval_pearson", "eval_spearmanr"}}.get(kind, {"eval_accuracy"})
@@ -228,7 +228,7 @@ def test_a_fine_tuned_folder_is_asked_for_its_task_without_training(kind, folder
     again, first = (read_predictions(folder / "predictions.jsonl") for folder in (tmp_path / "new", folders / kind))
     for line, expected in zip(again, first, strict=True):
         assert line == {name: approximately(value) for name, value in expected.items()}
-    assert (tmp_path / "new" / "eval_run.yaml").exists() and not (tmp_path / "new" / "run.yaml").exists()
+    assert not (tmp_path / "new" / "run.yaml").exists()
 
 
 def approximately(value):
@@ -350,8 +350,9 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
         f"eval: 2 rows of {data[3]} (happy 1, sad 1)",
     ]
     assert lines[4] == f"training: 2 updates of 4 rows, 1 epoch, into {output}"
-    assert lines[5].startswith(f"written to {output}") and lines[5].endswith(f"gpt1 predict {output} --file ROWS.csv")
-    assert len(lines) == 6
+    assert lines[5] == f"predictions of 2 rows of {data[3]}: {output / 'eval_predictions.jsonl'}"
+    assert lines[6].startswith(f"written to {output}") and lines[6].endswith(f"gpt1 predict {output} --file ROWS.csv")
+    assert len(lines) == 7
     steps = [line for line in caplog.messages if line.startswith("step ")]
     assert steps[0].startswith("step 1/2 · loss ") and " · task loss " in steps[0]
     assert steps[-1].startswith(f"step 2/2 · evaluation of {data[3]} · loss ") and " · accuracy " in steps[-1]

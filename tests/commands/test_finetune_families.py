@@ -59,7 +59,7 @@ FAMILIES = {
 WRITTEN = {
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"),
     *("train_results.json", "eval_results.json", "predict_results.json", "all_results.json"),
-    *("trainer_state.json", "predictions.jsonl", "run.yaml"),
+    *("trainer_state.json", "eval_predictions.jsonl", "predictions.jsonl", "run.yaml"),
 }
 
 
