@@ -147,18 +147,16 @@ class Predictor:
 
     def number_of(self, label: Any, num_choices: int) -> float | list[float] | None:
         """A label as the place of its class, as 0 or 1 for each, or as a number; None if the model gives no such."""
-        names = self.class_names or tuple(map(str, range(num_choices)))
+        names = {name: place for place, name in enumerate(self.class_names)}
         if self.has_several_labels:
-            is_known = isinstance(label, list) and set(label) <= set(names)
+            is_known = isinstance(label, list) and set(label) <= names.keys()
             return [float(name in label) for name in names] if is_known else None
         if self.is_regression:
             with suppress(TypeError, ValueError):
                 return float(label)
-        elif str(label) in names:
-            return names.index(str(label))
-        elif str(label).isdigit() and int(label) < len(names) and not any(map(str.isdigit, names)):
-            return int(label)  # an id
-        return None
+            return None
+        ids = {} if any(map(str.isdigit, names)) else {str(place): place for place in range(num_choices)}
+        return (ids | names).get(str(label))
 
     @property
     def cells(self) -> list[str]:

@@ -18,7 +18,6 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     HfArgumentParser,
-    pipeline,
 )
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
@@ -267,29 +266,11 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path):
     assert "- nyu-mll/glue" in card and "base_model" not in card and str(tmp_path) not in card
 
 
-def test_limits_draw_from_all_parts_with_the_seed(tmp_path):
-    row = {"question": "who ?", "options": ["he .", "she .", "they .", "we ."], "label": 0}
-    for part in ("middle", "high"):
-        rows = [{**row, "article": f"{part} {number} ."} for number in range(40)]
-        for split in ("train", "validation", "test"):
-            write_rows(tmp_path / f"{part}_{split}.jsonl", rows)
-    splits = finetune.load_task("race", tmp_path)
-
-    def drawn(*more):
-        arguments = ["--task", "race", "--max_train_samples", "20", "--max_eval_samples", "10", *more]
-        arguments += ["--max_predict_samples", "15"]
-        run = ["--output_dir", str(tmp_path), "--do_train", "--do_eval", "--do_predict", "--use_cpu"]
-        data_args, training_args = HfArgumentParser(
-            (finetune.DataArguments, GPT1TrainingArguments)
-        ).parse_args_into_dataclasses([*arguments, *run])
-        places = finetune.choose_rows(data_args, training_args, finetune.get_task("race"), splits)
-        return [splits[name]["article"][row] for of_use in places.values() for name in of_use for row in of_use[name]]
-
-    articles = drawn()
-    assert len(articles) == 45 and articles == drawn() != drawn("--seed", "7")
-    for first, last in ((0, 20), (20, 30), (30, 45)):
-        parts = [article.split()[0] for article in articles[first:last]]
-        assert len(set(articles[first:last])) == last - first and min(map(parts.count, ("middle", "high"))) >= 3
+def test_limits_draw_from_the_whole_split_with_the_seed():
+    drawn = finetune.draw_places(80, 20, seed=42).tolist()
+    assert len(drawn) == 20 and drawn == sorted({*drawn}) == finetune.draw_places(80, 20, seed=42).tolist()
+    assert min(drawn) < 20 and max(drawn) >= 60 and drawn != finetune.draw_places(80, 20, seed=7).tolist()
+    assert finetune.draw_places(3, None, seed=1).tolist() == finetune.draw_places(3, 5, seed=1).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("given", "transfer"), [("true", []), ("auto", ["--n_transfer", "0"])])
@@ -501,19 +482,24 @@ def test_absent_choices_have_no_score():
     assert finetune.describe_prediction(logits, False, ()) == {"label": 0, "scores": [0.5, 0.5]}
     classes = finetune.describe_prediction(torch.tensor([-100.0, -200.0]), False, ("no", "yes"))
     assert classes == {"label": "no", "scores": {"no": 1.0, "yes": pytest.approx(0)}}
-
-
-def test_config_overrides():
-    words = "n_embd=64,resid_pdrop=0.0,hidden_act=relu"
-    assert runs.parse_overrides(words) == {"n_embd": 64, "resid_pdrop": 0.0, "hidden_act": "relu"}
-    assert runs.parse_overrides("") == {}
-    words = "do_layer_norm_before=true,use_cache=FALSE,sliding_window=none,intermediate_size=None"
-    assert runs.parse_overrides(words) == {
-        "do_layer_norm_before": True,
-        "use_cache": False,
-        "sliding_window": None,
-        "intermediate_size": None,
+    several = finetune.describe_prediction(torch.tensor([0.5, -1.0, 2.0]), False, ("a", "b", "c"), True)
+    assert several == {
+        "label": ["a", "c"],
+        "scores": pytest.approx({"a": 0.62246, "b": 0.26894, "c": 0.88080}, abs=1e-5),
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        ("", {}),
+        ("n_embd=64,resid_pdrop=0.0,hidden_act=relu", {"n_embd": 64, "resid_pdrop": 0.0, "hidden_act": "relu"}),
+        ("do_layer_norm_before=true,use_cache=FALSE", {"do_layer_norm_before": True, "use_cache": False}),
+        ("sliding_window=none,intermediate_size=None", {"sliding_window": None, "intermediate_size": None}),
+    ],
+)
+def test_config_overrides(words, fields):
+    assert runs.parse_overrides(words) == fields
 
 
 def test_several_columns_of_a_role():
@@ -643,21 +629,6 @@ def test_a_folder_predicts_what_its_run_predicted(kind, folders, capsys):
     records = read_lines(capsys.readouterr().out)
     for record, of_run in zip(records, read_predictions(folders / kind / "predictions.jsonl"), strict=True):
         assert record == {name: approximately(value) for name, value in of_run.items()}
-
-
-def test_each_class_has_a_probability_of_its_own_where_a_row_may_have_several(folders, tmp_path, capsys):
-    folder, file = tmp_path / "several", folders / "data-classification" / "test.jsonl"
-    model = AutoModelForSequenceClassification.from_pretrained(folders / "classification")
-    model.config.problem_type = "multi_label_classification"
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(folders / "classification").save_pretrained(folder)
-    capsys.readouterr()
-    predict.main([str(folder), "--file", str(file), "--device", "cpu"])
-    records, rows = read_lines(capsys.readouterr().out), read_lines(file.read_text(encoding="utf-8"))
-    classify = pipeline("text-classification", str(folder), top_k=None)
-    for record, found in zip(records, classify([row["review"] for row in rows]), strict=True):
-        assert record["scores"] == pytest.approx({one["label"]: one["score"] for one in found}, abs=1e-5)
-        assert set(record["label"]) == {one["label"] for one in found if one["score"] > 0.5}
 
 
 @pytest.mark.parametrize("kind", ["lists", "columns"])
@@ -854,22 +825,16 @@ def refused(*words: str) -> str:
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv"])
 def test_an_interrupted_prediction_leaves_the_older_file(ending, folders, tmp_path, monkeypatch):
-    calls, describe = [], predict.describe_prediction
-
-    def interrupted(*args):
-        calls.append(output.read_text())
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return describe(*args)
+    def interrupted(self, rows, keep):
+        yield {"index": 0}
+        raise KeyboardInterrupt
 
     output = tmp_path / f"out{ending}"
     output.write_text("old\n")
-    monkeypatch.setattr(predict, "describe_prediction", interrupted)
+    monkeypatch.setattr(predict.Predictor, "predict", interrupted)
     words = [str(folders / "classification"), "--file", str(folders / "data-classification" / "train.jsonl")]
-    words += ["--batch_size", "1"]
     with pytest.raises(KeyboardInterrupt):
         predict.main([*words, "--output_file", str(output)])
-    assert calls == ["old\n", "old\n"]
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(output.name, "old\n")]
 
 
