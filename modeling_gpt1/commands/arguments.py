@@ -1,6 +1,5 @@
 """Arguments of the commands: read from flags and a settings file, written to such a file; models named by a flag."""
 
-import difflib
 import json
 import os
 import sys
@@ -21,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from tokenization.control_tokens import unknown_share
+from tokenization.rows import nearest
 
 from ..inference.devices import check_device, default_device
 from ..storage.writing import write_atomically
@@ -109,10 +109,7 @@ class CommandParser(HfArgumentParser):
         for word in takewhile(lambda word: word != "--", words):
             flag = word.partition("=")[0]
             if flag.startswith("--") and " " not in flag and flag not in known:  # a text may begin with dashes
-                name, names = flag[2:].replace("-", "_"), [option[2:] for option in known]
-                near = difflib.get_close_matches(name, names, n=1)
-                guess = f"; did you mean --{near[0]}?" if near else "."
-                raise ValueError(f"{source}unknown flag {flag}{guess} See {self.prog} --help.")
+                raise ValueError(f"{source}unknown flag {flag}{nearest(flag, known)}. See {self.prog} --help.")
 
     def words_of(self, file: str) -> list[str]:
         """The settings of a file as words of the command line: `seed: 1` becomes `--seed=1`."""

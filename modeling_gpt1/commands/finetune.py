@@ -45,7 +45,6 @@ from .arguments import at_revision, check_model, check_unknown, parser_of
 
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
-MOST_CLASSES = 8  # of more it is asked whether they are classes
 MANY_ROWS = 20  # that should not all be of one class
 OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter skip_bad_rows regression".split()
 
@@ -127,12 +126,6 @@ class DataArguments:
     def source_of(self, split: str) -> str:
         """The file of a split, or its name."""
         return self.files.get(split, f"split {split!r}")
-
-    def splits_of_dataset(self) -> dict[str, Dataset]:
-        """The splits of --dataset_name, by what they are used for."""
-        found = load_dataset(self.dataset_name, self.dataset_config_name)
-        names = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
-        return {use: found[name] for use, name in names.items() if name in found}
 
     def complete(self, config: PreTrainedConfig, is_training: bool) -> dict[str, str | list[str]]:
         """Column by role of the user's own files. A fine-tuned model supplies roles that the arguments leave out."""
@@ -223,9 +216,13 @@ def load_data(
         if data_args.task is not None:
             task = get_task(data_args.task)
             return task, load_task(task, data_args.data_dir)
-        columns = data_args.complete(config, training_args.do_train)
+        columns, files = data_args.complete(config, training_args.do_train), data_args.files
+        if data_args.dataset_name is not None:
+            found = load_dataset(data_args.dataset_name, data_args.dataset_config_name)
+            names = {split: getattr(data_args, f"{split}_split") for split in ("train", "validation", "test")}
+            files = {split: found[name] for split, name in names.items() if name in found}
         return load_files(
-            data_args.files or data_args.splits_of_dataset(),
+            files,
             data_args.traversal,
             columns,
             regression=data_args.regression,
@@ -286,8 +283,6 @@ def check_rows(
             counts = Counter()
             for of_row in rows[label] if task.label_names and use != "predict" else ():
                 counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
-            if use == "train" and len(counts) > max(MOST_CLASSES, counts.total() / 2):
-                logger.warning(f"The column {label!r} has {len(counts):,} classes: is it the label?")
             numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(task.label_names)]
             of_classes = f" ({listed(numbers)})" if counts else ""
             cut = f", {num_cut:,} cut to {counted(collator.max_length, 'token')}" if num_cut else ""

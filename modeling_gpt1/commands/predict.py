@@ -52,7 +52,6 @@ class PredictionArguments(OpenedModel):
     delimiter: str | None = HfArg(default=None, help="What separates the cells of a .csv file. Default: found in it.")
     output_file: str | None = HfArg(default=None, help="Where to write: .csv, or JSON lines. Default: the terminal.")
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
-    max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: that of the fine-tuning.")
     keep: list[str] = HfArg(default_factory=list, help="Columns of the file that the output has, too.")
     metric_name: str | None = HfArg(default=None, help="Score of labelled rows, such as f1_macro.")
     skip_bad_rows: bool = HfArg(default=False, help="Exit with 0 even if some rows cannot be read.")
@@ -98,13 +97,11 @@ class Predictor:
         parts = prepare_finetuning(
             args.model,
             Task(args.model, config.traversal, {"label": "label", **columns}, self.class_names, self.is_regression),
-            max_length=args.max_length,
             both_orders=getattr(config, "both_orders", False),
             trust_remote_code=args.trust_remote_code,
         )
         self.model, self.collator = parts["model"].eval().to(args.device), parts["data_collator"]
-        if args.max_length is None:
-            self.collator.max_length = min(self.collator.max_length, parts["processing_class"].model_max_length)
+        self.collator.max_length = min(self.collator.max_length, parts["processing_class"].model_max_length)
         self.scores = self.model if is_of_gpt1(self.model) else TaskScores(self.model)
 
     @property

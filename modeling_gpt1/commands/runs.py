@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import difflib
 import logging
 import math
 import sys
@@ -28,7 +27,7 @@ from transformers.hf_argparser import HfArg
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length
 
-from tokenization.rows import counted
+from tokenization.rows import counted, nearest
 
 from .. import GPT1Config
 from ..hub.model_kinds import without_adapter
@@ -89,11 +88,9 @@ def parse_overrides(
     for pair in filter(None, text.split(",")):
         name, _, value = pair.partition("=")
         if name not in known or not value:
-            near = difflib.get_close_matches(name, known - {name}, n=1)
             raise ValueError(
-                f"--config_overrides has {pair!r}{f' (did you mean {near[0]}?)' if near else ''}; field=value is "
-                f"needed, with a field of {config_class.__name__} such as hidden_size=256 that does not come from the "
-                "tokenizer or the data."
+                f"--config_overrides has {pair!r}{nearest(name, known - {name})}; field=value is needed, a field of "
+                f"{config_class.__name__} such as hidden_size=256 that does not come from the tokenizer or the data."
             )
         try:
             overrides[name] = WORDS[value.lower()] if value.lower() in WORDS else ast.literal_eval(value)

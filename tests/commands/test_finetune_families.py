@@ -234,12 +234,6 @@ def test_a_model_without_a_table_of_tokens(folders, tmp_path):
     evaluates_as_saved("entailment", folders, tmp_path / "canine", tmp_path)
 
 
-def test_predictions_longer_than_the_positions(folders):
-    with pytest.raises(ValueError, match="up to 97 tokens .* positions for 96"):
-        file = rows_file("similarity", folders)
-        predict.main([str(folders / "similarity-tuned"), "--file", file, "--max_length", "97"])
-
-
 def test_positions_in_a_table_of_another_class():
     """I-BERT's tables are quantised, and its positions begin after that of padding, as RoBERTa's."""
     model = IBertModel(IBertConfig(**{**SIZES, "max_position_embeddings": 98}, pad_token_id=1))
