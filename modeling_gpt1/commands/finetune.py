@@ -16,7 +16,6 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -306,8 +305,8 @@ def predict(
         output = trainer.predict(rows, metric_key_prefix=f"{use}{suffix}")
         metrics.update(output.metrics)
         if trainer.is_world_process_zero():
-            kind, source = (task.regression, task.label_names, task.multi_label), data_args.source_of(name)
-            found = [describe_prediction(of_row.double(), *kind) for of_row in torch.from_numpy(output.predictions)]
+            source = data_args.source_of(name)
+            found = [describe_prediction(of_row.double(), task) for of_row in torch.from_numpy(output.predictions)]
             warn_of_one_class(Counter(str(of_row["label"]) for of_row in found if "label" in of_row), source)
             path = Path(trainer.args.output_dir, f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl")
             with atomic_file(path) as file:
@@ -330,23 +329,21 @@ def warn_of_one_class(counts: Counter, source: str) -> None:
         )
 
 
-def describe_prediction(
-    logits: torch.Tensor, regression: bool, class_names: Sequence[str], has_several_labels: bool = False
-) -> dict[str, Any]:
+def describe_prediction(logits: torch.Tensor, task: Task) -> dict[str, Any]:
     """What a row's logits say: a number, or the class (without names: the choice) with the probability of each.
 
     If a row may have several labels, each class has a probability of its own, and those above 0.5 are named.
     """
-    if regression:
+    if task.regression:
         return {"score": logits.item()}
-    if not class_names:  # choices, of which a row may have fewer
+    if not task.label_names:  # choices, of which a row may have fewer
         logits = logits[logits.isfinite() & (logits != TRAINER_PADDING)]
-    best, scores = int(logits.argmax()), logits.sigmoid() if has_several_labels else logits.softmax(-1)
-    if not class_names:
+    best, scores = int(logits.argmax()), logits.sigmoid() if task.multi_label else logits.softmax(-1)
+    if not task.label_names:
         return {"label": best, "scores": scores.tolist()}
-    of_class = dict(zip(class_names, scores.tolist(), strict=True))
+    of_class = dict(zip(task.label_names, scores.tolist(), strict=True))
     several = [name for name, score in of_class.items() if score > 0.5]
-    return {"label": several if has_several_labels else class_names[best], "scores": of_class}
+    return {"label": several if task.multi_label else task.label_names[best], "scores": of_class}
 
 
 ARGUMENTS = (StartArguments, DataArguments, GPT1TrainingArguments)

@@ -26,7 +26,7 @@ from datasets import Dataset
 from transformers.hf_argparser import HfArg
 
 from tokenization import Task
-from tokenization.metrics import compute, find_metric
+from tokenization.metrics import compute
 from tokenization.rows import HOLDS, check_columns, counted, is_missing, read_file
 
 from .. import prepare_finetuning
@@ -77,7 +77,7 @@ class PredictionArguments(OpenedModel):
 
 
 class Predictor:
-    """A fine-tuned model with the task settings that its folder stores."""
+    """A fine-tuned model with the task that its folder stores."""
 
     def __init__(self, args: PredictionArguments):
         config = open_task_config(args.model, trust_remote_code=args.trust_remote_code)
@@ -85,29 +85,28 @@ class Predictor:
         if config.traversal is None or not columns or not has_task_head(config):
             lacks = "traversal or no columns (--columns) of a task" if has_task_head(config) else "task head"
             raise ValueError(f"--model {args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
-        self.columns = {role: column for role, column in columns.items() if role != "label"}
-        self.label_column = columns.get("label", "label")
-        self.is_regression, self.batch_size = is_regression(config), args.batch_size
-        self.has_several_labels = config.problem_type == "multi_label_classification"
-        of_classes = ("f1_micro", "accuracy") if self.has_several_labels else ("accuracy",)
-        of_task = ("pearson", "spearmanr") if self.is_regression else of_classes
-        self.metrics = (args.metric_name,) if args.metric_name else of_task
-        is_class = not has_choices(config.traversal) and not self.is_regression
-        self.class_names = tuple(config.id2label.values()) if is_class else ()
+        several, regression = config.problem_type == "multi_label_classification", is_regression(config)
+        of_task = ("pearson", "spearmanr") if regression else ("f1_micro", "accuracy") if several else ("accuracy",)
+        self.task = task = Task(
+            args.model,
+            config.traversal,
+            {"label": "label", **columns},
+            () if regression or has_choices(config.traversal) else tuple(config.id2label.values()),
+            regression=regression,
+            multi_label=several,
+            metrics=(args.metric_name,) if args.metric_name else of_task,
+        )
+        self.texts = [name for name in task.column_names if name != task.columns["label"]]
         parts = prepare_finetuning(
             args.model,
-            Task(args.model, config.traversal, {"label": "label", **columns}, self.class_names, self.is_regression),
+            task,
             both_orders=getattr(config, "both_orders", False),
             trust_remote_code=args.trust_remote_code,
         )
-        self.model, self.collator = parts["model"].eval().to(args.device), parts["data_collator"]
+        self.batch_size, self.collator = args.batch_size, parts["data_collator"]
         self.collator.max_length = min(self.collator.max_length, parts["processing_class"].model_max_length)
+        self.model = parts["model"].eval().to(args.device)
         self.scores = self.model if is_of_gpt1(self.model) else TaskScores(self.model)
-
-    @property
-    def texts(self) -> list[str]:
-        """The columns that the model reads."""
-        return [name for names in self.columns.values() for name in ([names] if isinstance(names, str) else names)]
 
     def predict(self, rows: Dataset, keep: list[str]) -> Iterator[dict]:
         """Yields one record per row, with the columns to keep."""
@@ -124,8 +123,7 @@ class Predictor:
                     batch.append((read, records[-1], {"truncated": True} if num_cut else {}))
             logits = self.logits([read for read, *_ in batch]) if batch else ()
             for (_, record, cut), of_row in zip(batch, logits, strict=True):
-                record |= describe_prediction(of_row, self.is_regression, self.class_names, self.has_several_labels)
-                record |= cut
+                record |= describe_prediction(of_row, self.task) | cut
             yield from records
 
     @torch.inference_mode()
@@ -136,19 +134,20 @@ class Predictor:
 
     def given(self, row: dict) -> Any:
         """A row's label, None without one; of several labels their list, also from a column of 0 and 1 for each."""
-        parts = self.label_column.split(",")
-        if self.has_several_labels and len(parts) > 1 and set(parts) <= row.keys():
+        column = self.task.columns["label"]
+        parts = column.split(",")
+        if self.task.multi_label and len(parts) > 1 and set(parts) <= row.keys():
             return [name for name in parts if HOLDS.get(str(row[name]).strip().lower())]
-        label = row.get(self.label_column)
-        return None if is_missing(label) or (label in (-1, "-1") and not self.is_regression) else label
+        label = row.get(column)
+        return None if is_missing(label) or (label in (-1, "-1") and not self.task.regression) else label
 
     def number_of(self, label: Any, num_choices: int) -> float | list[float] | None:
         """A label as the place of its class, as 0 or 1 for each, or as a number; None if the model gives no such."""
-        names = {name: place for place, name in enumerate(self.class_names)}
-        if self.has_several_labels:
+        names = {name: place for place, name in enumerate(self.task.label_names)}
+        if self.task.multi_label:
             is_known = isinstance(label, list) and set(label) <= names.keys()
             return [float(name in label) for name in names] if is_known else None
-        if self.is_regression:
+        if self.task.regression:
             with suppress(TypeError, ValueError):
                 return float(label)
             return None
@@ -158,9 +157,9 @@ class Predictor:
     @property
     def cells(self) -> list[str]:
         """The columns of the scores in a .csv file."""
-        if self.is_regression:
+        if self.task.regression:
             return ["score"]
-        return ["label", *(f"score_{name}" for name in self.class_names)] if self.class_names else ["label", "scores"]
+        return ["label", *([f"score_{name}" for name in self.task.label_names] or ["scores"])]
 
 
 def as_cells(record: dict) -> dict:
@@ -183,13 +182,12 @@ ARGUMENTS = (PredictionArguments,)
 
 def main(arguments: list[str]) -> None:
     args = read_with_model("predict", arguments)
-    if args.metric_name is not None:
-        find_metric(args.metric_name)  # refuses another name before a row is predicted
     rows = read_file(Path(args.file), delimiter=args.delimiter)
     with one_save(args.model):
         predictor = Predictor(args)
-    for role, columns in {**predictor.columns, None: args.keep}.items():
-        check_columns(args.file, rows.column_names, role, columns)
+    for role, columns in {**predictor.task.columns, None: args.keep}.items():
+        if role != "label":
+            check_columns(args.file, rows.column_names, role, columns)
     check_unknown(predictor.collator.tokenizer, some_texts(rows, predictor.texts), args.file)
     num_bad = num_cut = 0
     predicted, answered, other = Counter(), [], []  # labels; pairs of prediction and label
@@ -219,7 +217,7 @@ def main(arguments: list[str]) -> None:
         tell(f"{len(rows) - num_bad} of {counted(len(rows), 'row')} predicted{bad}{where}")
     if answered or other:
         scores = {}
-        for name in predictor.metrics if answered else ():
+        for name in predictor.task.metrics if answered else ():
             scores |= compute(name, *np.array(answered).swapaxes(0, 1))
         more = f" ({len(other)} more have one that is no class of the model)" if other else ""
         have = f"{counted(len(answered), 'row')} {'has' if len(answered) == 1 else 'have'} a label{more}"

@@ -24,7 +24,7 @@ from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT
 from modeling_gpt1.commands import entry, finetune, predict, runs
 from modeling_gpt1.commands.entry import one_sentence
 from modeling_gpt1.training import preparation
-from tokenization import TraversalCollator
+from tokenization import Task, TraversalCollator
 
 SIZE = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,max_position_embeddings=64"
 GOOD, BAD = "the whole room will laugh .", "nobody in the village smiled ."
@@ -476,15 +476,16 @@ def test_many_classes_are_counted(tokenizer_folder, tmp_path, caplog):
 
 def test_absent_choices_have_no_score():
     # Absent inside a batch: -inf; absent because its batch had fewer choices: -100, Trainer's padding.
-    logits = torch.tensor([1.0, 1.0, -torch.inf, -100.0])
-    assert finetune.describe_prediction(logits, False, ()) == {"label": 0, "scores": [0.5, 0.5]}
-    classes = finetune.describe_prediction(torch.tensor([-100.0, -200.0]), False, ("no", "yes"))
-    assert classes == {"label": "no", "scores": {"no": 1.0, "yes": pytest.approx(0)}}
-    several = finetune.describe_prediction(torch.tensor([0.5, -1.0, 2.0]), False, ("a", "b", "c"), True)
-    assert several == {
-        "label": ["a", "c"],
-        "scores": pytest.approx({"a": 0.62246, "b": 0.26894, "c": 0.88080}, abs=1e-5),
-    }
+    logits, columns = torch.tensor([1.0, 1.0, -torch.inf, -100.0]), {"label": "label"}
+    choices = Task("own", "multiple_choice", columns)
+    assert finetune.describe_prediction(logits, choices) == {"label": 0, "scores": [0.5, 0.5]}
+    classes = Task("own", "classification", columns, ("no", "yes"))
+    found = finetune.describe_prediction(torch.tensor([-100.0, -200.0]), classes)
+    assert found == {"label": "no", "scores": {"no": 1.0, "yes": pytest.approx(0)}}
+    several = Task("own", "classification", columns, ("a", "b", "c"), multi_label=True)
+    found = finetune.describe_prediction(torch.tensor([0.5, -1.0, 2.0]), several)
+    scores = {"a": 0.62246, "b": 0.26894, "c": 0.88080}
+    assert found == {"label": ["a", "c"], "scores": pytest.approx(scores, abs=1e-5)}
 
 
 @pytest.mark.parametrize(
