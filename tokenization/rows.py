@@ -103,8 +103,8 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
     if builder == "csv" and len(rows) != num_lines - 1:
         logger.warning(
-            f"{path}: {num_lines - 1:,} lines make {len(rows):,} rows, as some cells hold line ends. If none should, "
-            "a quotation mark is missing."
+            f"{path}: {num_lines - 1:,} lines make {counted(len(rows), 'row')}, as some cells hold line ends. If none "
+            "should, a quotation mark is missing."
         )
     return rows
 

@@ -299,7 +299,8 @@ def main(arguments: list[str]) -> None:
         texts = [
             text[:UNKNOWN_CHARACTERS] for text in islice(training_texts(**corpus_args.train_source), UNKNOWN_TEXTS)
         ]
-        check_unknown(tokenizer, texts, "the text", model_args.allow_unknown_text)
+        source = ", ".join(corpus_args.train_files) or corpus_args.dataset_name
+        check_unknown(tokenizer, texts, source, model_args.allow_unknown_text)
     is_fresh = model_args.model is None
     fresh = model_args.fresh_config(tokenizer) if is_fresh else None
     model = family.model_class(fresh) if is_fresh else load_model(family.model_class, model_args.model)
