@@ -89,8 +89,9 @@ def parse_overrides(
         name, _, value = pair.partition("=")
         if name not in known or not value:
             raise ValueError(
-                f"--config_overrides has {pair!r}{nearest(name, known - {name})}; field=value is needed, a field of "
-                f"{config_class.__name__} such as hidden_size=256 that does not come from the tokenizer or the data."
+                f"--config_overrides has {pair!r}{nearest(name, known - {name})}; field=value is needed, with a field "
+                f"of {config_class.__name__} such as hidden_size=256 that does not come from the tokenizer or the "
+                "data."
             )
         try:
             overrides[name] = WORDS[value.lower()] if value.lower() in WORDS else ast.literal_eval(value)
