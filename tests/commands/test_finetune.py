@@ -383,8 +383,9 @@ def test_many_rows_of_one_predicted_class_are_told(kind, numbers, is_told, folde
     evaluation = ["--model", str(folders / kind), "--validation_file", file, "--do_eval", "--use_cpu"]
     finetune.main([*evaluation, "--output_dir", str(tmp_path / "scores")])
     predict.main([str(folders / kind), "--file", file, "--device", "cpu"])
-    told = [line for line in caplog.messages if line.startswith(f"All 20 rows of {file} are predicted as 'happy'. If")]
-    assert len(told) == 2 * is_told and all("more epochs" in line for line in told)
+    told = [line for line in caplog.messages if "predicted as" in line]
+    assert len(told) == 2 * is_told
+    assert all(line.startswith(f"All 20 rows of {file} are predicted as 'happy'. If") for line in told)
     (closing,) = [line for line in caplog.messages if line.startswith(f"evaluation of {file} · loss ")]
     assert (" · accuracy 1.00" in closing) == (kind == "classification")
 
@@ -502,11 +503,8 @@ def test_config_overrides(words, fields):
 
 
 def test_several_columns_of_a_role():
-    assert finetune.parse_columns(["context=story", "choices=a,b", "label=right"]) == {
-        "context": "story",
-        "choices": ["a", "b"],
-        "label": "right",
-    }
+    found = finetune.parse_columns(["context=story", "choices=a,b", "label=right"])
+    assert found == {"context": "story", "choices": ["a", "b"], "label": "right"}
 
 
 OWN = ["--train_file", "{train}", "--traversal", "classification", "--columns", "text=review", "label=mood"]
@@ -542,10 +540,7 @@ def places(tmp_path):
     GPT1Config(hidden_size=8, num_attention_heads=2).save_pretrained(tmp_path / "model")
     (tmp_path / "task").mkdir()
     write_rows(tmp_path / "task" / "train.jsonl", [{"sentence": GOOD, "label": 1}])
-    rows = {
-        "train": ROWS["classification"],
-        "strange": [{"review": GOOD, "mood": "angry"}],
-    }
+    rows = {"train": ROWS["classification"], "strange": [{"review": GOOD, "mood": "angry"}]}
     files = {name: write_rows(tmp_path / f"{name}.jsonl", some) for name, some in rows.items()}
     return {**files, "model": tmp_path / "model", "task": tmp_path / "task"}
 

@@ -23,7 +23,6 @@ from transformers import (
     IBertConfig,
     IBertModel,
     dynamic_module_utils,
-    pipeline,
 )
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, prepare_finetuning
@@ -166,14 +165,6 @@ def test_a_fine_tuned_folder_predicts_as_transformers_does(kind, folders, capsys
             found = one["scores"] if kind == "multiple_choice" else list(one["scores"].values())
             assert found == pytest.approx(scores, abs=1e-5)
         assert prediction["label"] == record["label"]
-
-
-def test_a_pipeline_opens_a_fine_tuned_folder(folders):
-    output = folders / "classification-tuned"
-    assert type(AutoModelForSequenceClassification.from_pretrained(output)) is GPT2ForSequenceClassification
-    answers = pipeline("text-classification", str(output))([row["one"] for row in ROWS["classification"]])
-    predictions = read_lines((output / "predictions.jsonl").read_text(encoding="utf-8"))
-    assert [answer["label"] for answer in answers] == [prediction["label"] for prediction in predictions]
 
 
 def test_a_fine_tuned_folder_is_evaluated_without_training(folders, tmp_path):
