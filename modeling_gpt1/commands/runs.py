@@ -166,7 +166,7 @@ class RunCallback(TrainerCallback):
         last = f"finished: {self.checkpoint} has {state.global_step:,} of {counted(state.max_steps, 'update')}"
         plan = f"{last}; nothing is left to train" if self.is_finished else f"{plan}, into {args.output_dir}{how}"
         say(*self.lines, plan)
-        if self.is_finished:
+        if self.is_finished or not args.should_log:
             return
         self.parser.write_settings(Path(args.output_dir, SETTINGS))
         if self.checkpoint is not None and hasattr(lr_scheduler, "lr_lambdas"):
