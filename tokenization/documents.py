@@ -20,7 +20,7 @@ from datasets import IterableDataset, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
 from transformers.utils import logging
 
-from .rows import csv_options
+from .rows import csv_options, nearest, to_utf8
 
 logger = logging.get_logger(__name__)
 
@@ -247,12 +247,16 @@ def _read_text(path: str) -> Iterator[str]:
             while chunk := file.read(PIECE_CHARACTERS):
                 yield chunk
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text ({error.reason}). Convert it, or leave it out.") from error
+        raise ValueError(
+            f"{path} is not UTF-8 text ({error.reason}). {to_utf8(path, error)} Otherwise leave it out."
+        ) from error
     except UNREADABLE as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 def _read_rows(path: str, kind: str) -> Iterator[dict]:
+    if kind != "parquet":
+        next(_read_text(path), "")  # the reader of JSON takes bytes of another encoding without a word
     try:
         options = csv_options(path) if kind == "csv" else {}
         rows = load_dataset(kind, data_files=glob.escape(path), split="train", streaming=True, **options)
@@ -265,11 +269,14 @@ def _read_rows(path: str, kind: str) -> Iterator[dict]:
 
 def _text_of(row: dict, text_column: str, place: str) -> str:
     if text_column not in row:
-        raise ValueError(f"{place} has no column {text_column}; it has {', '.join(row)}. Name the column of the text.")
+        raise ValueError(
+            f"{place} has no column {text_column!r}{nearest(text_column, row)}; it has "
+            f"{', '.join(map(repr, row))}. Name the column of the text in `text_column`."
+        )
     text = row[text_column]
     if text is not None and not isinstance(text, str):
         raise ValueError(
-            f"{place}: column {text_column} holds {text!r}, which is not text. Name the column of the text."
+            f"{place}: column {text_column!r} holds {text!r}, which is not text. Name the column of the text."
         )
     return text or ""
 

@@ -4,12 +4,13 @@ Where rows cannot be used, the error names the file and its line or row, what it
 is split as in the released `datasets.py` (https://github.com/openai/finetune-transformer-lm/blob/master/datasets.py).
 """
 
+import difflib
 import glob
 import logging as standard_logging
 import math
 import re
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -93,8 +94,8 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         while reason.__cause__ is not None:
             reason = reason.__cause__
         remedy = "Correct the file, and save it in UTF-8."
-        if isinstance(reason, UnicodeDecodeError) and reason.object[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            remedy = f"If it is in UTF-16, `iconv -f UTF-16 -t UTF-8 {path} > NEW` changes it."
+        if isinstance(reason, UnicodeDecodeError):
+            remedy = to_utf8(path, reason)
         elif builder == "csv":
             remedy += " Quote cells that hold its separator, or pass that as `delimiter`."
         raise ValueError(f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}. {remedy}") from error
@@ -102,10 +103,18 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
     if builder == "csv" and len(rows) != num_lines - 1:
         logger.warning(
-            f"{path}: {num_lines - 1:,} lines make {len(rows):,} rows, as some cells hold line ends. If none should, "
-            "a quotation mark is missing."
+            f"{path}: {num_lines - 1:,} lines make {counted(len(rows), 'row')}, as some cells hold line ends. If none "
+            "should, a quotation mark is missing."
         )
     return rows
+
+
+def to_utf8(path: str | Path, error: UnicodeDecodeError) -> str:
+    """How a file that is not UTF-8 becomes it."""
+    if error.object.startswith(b"PK"):
+        return "If it is a spreadsheet, save it as CSV (UTF-8)."
+    encoding = "UTF-16" if error.object.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
+    return f"If it is text in {encoding}, `iconv -f {encoding} -t UTF-8 {path} > NEW` changes it."
 
 
 def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any]:
@@ -184,7 +193,8 @@ def _write_labels(
     given = [label for label in labels if label is not None]
     are_ids = not task.label_values and all(type(label) is int and str(label) not in ids for label in given)
     dtype = Value("float32" if task.regression else "int64")
-    needed = f"one of {listed(ids)}" if ids else "a number" if task.regression else "a whole number"
+    number = "a number with a decimal point, such as 3.5" if task.regression else "a whole number"
+    needed = f"one of {listed(ids)}" if ids else number
     if task.multi_label:
         dtype, needed = List(Value("float32")), f"a list of some of {listed(ids)}, or [] for none"
         if column == ",".join(ids):
@@ -213,8 +223,8 @@ def _write_labels(
     if bad:
         first = "; ".join(f"row {row}: column {bad[row]!r} has {rows[row][bad[row]]!r}" for row in sorted(bad)[:3])
         what = (
-            f"{len(bad)} of {len(rows)} rows of {source} lack a text or a label that can be used (the first is 0): "
-            f"{first}. The label needs {needed}."
+            f"{len(bad)} of {counted(len(rows), 'row')} of {source} lack a text or a label that can be used (the "
+            f"first is 0): {first}. The label needs {needed}."
         )
         if not skip or not kept:
             or_skip = "" if skip is None else ", or pass `skip_bad_rows` to leave them out"
@@ -229,6 +239,17 @@ def listed(names: Collection[str]) -> str:
     """The first ten names, and how many there are more."""
     more = f", … and {len(names) - 10:,} more" if len(names) > 10 else ""
     return ", ".join(islice(names, 10)) + more
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 class`, `2 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A question that names the nearest of the names, if one is near."""
+    near = difflib.get_close_matches(name, names, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 # ---- The tasks of the paper
@@ -411,7 +432,7 @@ def load_files(
         metrics=("pearson", "spearmanr") if regression else ("f1_micro", "accuracy") if multi_label else ("accuracy",),
     )
     if num_labels not in (None, task.num_labels):
-        classes = f"{task.num_labels} classes ({listed(task.label_names)})"
+        classes = f"{counted(task.num_labels, 'class')} ({listed(task.label_names)})"
         raise ValueError(f"{sources[first]} has {classes}, but `num_labels` is {num_labels}. Correct one of them.")
     for split, values in labels.items():
         skip = None if split == "test" else skip_bad_rows
@@ -444,15 +465,17 @@ def _joined_labels(rows: Dataset, parts: list[str], source: str) -> Dataset:
     return rows.remove_columns(parts).add_column(",".join(parts), lists, feature=List(Value("string")))
 
 
-def check_columns(file: str | Path, names: list[str], role: str, columns: str | list[str]) -> None:
-    """Raises ValueError where the file does not have the columns of a role."""
+def check_columns(file: str | Path, names: list[str], role: str | None, columns: str | list[str]) -> None:
+    """Raises ValueError where the file does not have the columns of a role, or those to keep."""
     for column in [columns] if isinstance(columns, str) else columns:
         if column not in names:
             csv = len(names) == 1 and str(file).endswith((".csv", ".tsv"))
             separated = " If other marks separate its cells, pass them as `delimiter`." if csv else ""
+            use = f"for the role {role}" if role else "to keep"
+            remedy = f"Name its column in `columns` ({role}=column)" if role else "Name one of them"
             raise ValueError(
-                f"{file} has no column {column!r} for the role {role}; its columns are: {', '.join(names)}. Name its "
-                f"column in `columns` ({role}=column).{separated}"
+                f"{file} has no column {column!r} {use}{nearest(column, names)}; its columns are: "
+                f"{', '.join(map(repr, names))}. {remedy}.{separated}"
             )
 
 
@@ -486,7 +509,7 @@ def _class_names(labels: list, feature: Any, where: str, num_labels: int | None)
                 f"({len(names)}) if they are two."
             )
     if len(names) < 2:
-        raise ValueError(f"{where} has {len(names)} classes ({listed(names)}); at least two are needed.")
+        raise ValueError(f"{where} has {counted(len(names), 'class')} ({listed(names)}); at least two are needed.")
     several = [name for name in names if "|" in name]
     if 2 * len(several) > len(names) or any(set(name.split("|")) <= set(names) for name in several):
         logger.warning(

@@ -1,6 +1,5 @@
 """Arguments of the commands: read from flags and a settings file, written to such a file; models named by a flag."""
 
-import difflib
 import json
 import os
 import sys
@@ -21,12 +20,12 @@ from transformers import PreTrainedTokenizerBase
 from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from tokenization.control_tokens import unknown_share
+from tokenization.rows import nearest
 
 from ..inference.devices import check_device, default_device
 from ..storage.writing import write_atomically
 from .entry import COMMANDS
 
-NEVER_KEPT = ("hub_token",)
 # Of these, 0 or less would silently leave rows out.
 AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples".split()
 AT_LEAST_1 += "zero_shot_max_train_samples zero_shot_max_eval_samples jobs rehearse".split()
@@ -64,10 +63,7 @@ class ShortHelp(HelpFormatter):
 class CommandParser(HfArgumentParser):
     """Parses a command's arguments into dataclasses. A wrong argument raises a ValueError of one sentence.
 
-    Args:
-        command: its name.
-        classes: the dataclasses.
-        basics: names of the flags that `--help` shows, by the title of their group. Default: all.
+    `basics` names the flags that `--help` shows, by the title of their group; by default all.
     """
 
     def __init__(self, command: str, *classes: type, basics: dict[str, str] | None = None):
@@ -113,10 +109,7 @@ class CommandParser(HfArgumentParser):
         for word in takewhile(lambda word: word != "--", words):
             flag = word.partition("=")[0]
             if flag.startswith("--") and " " not in flag and flag not in known:  # a text may begin with dashes
-                name, names = flag[2:].replace("-", "_"), [option[2:] for option in known]
-                near = difflib.get_close_matches(name, names, n=1)
-                guess = f"; did you mean --{near[0]}?" if near else "."
-                raise ValueError(f"{source}unknown flag {flag}{guess} See {self.prog} --help.")
+                raise ValueError(f"{source}unknown flag {flag}{nearest(flag, known)}. See {self.prog} --help.")
 
     def words_of(self, file: str) -> list[str]:
         """The settings of a file as words of the command line: `seed: 1` becomes `--seed=1`."""
@@ -144,7 +137,7 @@ class CommandParser(HfArgumentParser):
         """Writes all settings, including defaults, as a file for --config. Of launched processes the first writes."""
         if os.environ.get("RANK", "0") != "0":
             return
-        settings = {name: value for name, value in self.settings.items() if name not in NEVER_KEPT}
+        settings = {name: value for name, value in self.settings.items() if name != "hub_token"}
         settings = json.loads(json.dumps(settings))  # enumerations become texts
         place = "output_dir" if "output_dir" in settings else "output_file"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,15 +174,14 @@ class OpenedModel:
     device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
 
     def __post_init__(self):
-        if self.device is None:
-            self.device = str(default_device())
-        else:
+        if self.device is not None:
             check_device(self.device)
+        self.device = self.device or str(default_device())
 
 
-def at_revision(model: str, revision: str | None) -> str:
+def at_revision(model: str | None, revision: str | None) -> str | None:
     """The folder of a model's revision: a branch, tag or commit of the hub, or a checkpoint in the folder of a run."""
-    if revision is None:
+    if model is None or revision is None:
         return model
     if not Path(model).is_dir():
         return snapshot_download(model, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.py"])
@@ -226,18 +218,14 @@ def read_with_model(command: str, words: list[str]) -> Any:
 def check_unknown(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], source: str, is_allowed: bool = True
 ) -> float:
-    """The share of unknown tokens in some texts; above 5 % it is said, with examples.
-
-    Raises:
-        ValueError: it is above one half, where that is not allowed.
-    """
+    """The share of unknown tokens in some texts. Above 5 % it is said; above one half it may be refused."""
     share, examples = unknown_share(tokenizer, texts)
+    shown = ", ".join(repr(text[:60]) for text in examples)
     if share > 0.5 and not is_allowed:
         raise ValueError(
-            f"The tokenizer does not know {share:.0%} of the tokens of {source}. Choose a model that was trained on "
-            "such texts, or pass --allow_unknown_text."
+            f"The tokenizer does not know {share:.0%} of the tokens of {source}, as in {shown}. Choose a model that "
+            "was trained on such texts, or pass --allow_unknown_text."
         )
     if share > 0.05:
-        shown = ", ".join(repr(text[:60]) for text in examples)
         print(f"{share:.0%} of the tokens of {source} are unknown to the tokenizer, as in {shown}.", file=sys.stderr)
     return share

@@ -16,7 +16,6 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
 from tokenization.metrics import find_metric
+from tokenization.rows import counted, listed
 from tokenization.tasks import TRAINER_PADDING
 from tokenization.traversal import TRAVERSALS
 
@@ -44,7 +44,7 @@ from .arguments import at_revision, check_model, check_unknown, parser_of
 
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
-MOST_CLASSES = 8  # whose rows are counted on the screen
+MANY_ROWS = 20  # that should not all be of one class
 OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter skip_bad_rows regression".split()
 
 
@@ -102,7 +102,6 @@ class DataArguments:
     max_train_samples: int | None = HfArg(default=None, help="Train on this many rows, drawn with the seed.")
     max_eval_samples: int | None = HfArg(default=None, help="Evaluate on this many rows of each split.")
     max_predict_samples: int | None = HfArg(default=None, help="Predict this many rows of each split.")
-    eval_predictions: bool = HfArg(default=False, help="Also write eval_predictions.jsonl, of the evaluated rows.")
 
     def __post_init__(self):
         files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
@@ -123,11 +122,9 @@ class DataArguments:
             )
         parse_columns(self.columns)
 
-    def splits_of_dataset(self) -> dict[str, Dataset]:
-        """The splits of --dataset_name, by what they are used for."""
-        found = load_dataset(self.dataset_name, self.dataset_config_name)
-        names = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
-        return {use: found[name] for use, name in names.items() if name in found}
+    def source_of(self, split: str) -> str:
+        """The file of a split, or its name."""
+        return self.files.get(split, f"split {split!r}")
 
     def complete(self, config: PreTrainedConfig, is_training: bool) -> dict[str, str | list[str]]:
         """Column by role of the user's own files. A fine-tuned model supplies roles that the arguments leave out."""
@@ -188,13 +185,12 @@ def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: S
     """Checks that a model that is not trained has the head of the task."""
     if model_args.n_transfer is not None:
         raise ValueError(f"--n_transfer {model_args.n_transfer} leaves layers to train. Pass --do_train as well.")
-    wanted, has = data_args.traversal or config.traversal, has_task_head(config)
-    if not has or wanted is None or config.traversal != wanted:
-        of = f"one for {config.traversal}" if config.traversal else "one for a task that its config.json does not name"
+    has = config.traversal if has_task_head(config) else None
+    if has is None or has != (data_args.traversal or has):
         raise ValueError(
-            f"Without --do_train the model must have a task head for {wanted or 'your files'}, but "
-            f"{model_args.model or 'a fresh model'} has {of if has else 'none'}. Pass --do_train, or a fine-tuned "
-            "model as --model."
+            f"Without --do_train the model must have a task head for {data_args.traversal or 'your files'}, named in "
+            f"its config.json, but {model_args.model or 'a fresh model'} has {f'one for {has}' if has else 'none'}. "
+            "Pass --do_train, or a fine-tuned model as --model."
         )
 
 
@@ -219,9 +215,13 @@ def load_data(
         if data_args.task is not None:
             task = get_task(data_args.task)
             return task, load_task(task, data_args.data_dir)
-        columns = data_args.complete(config, training_args.do_train)
+        columns, files = data_args.complete(config, training_args.do_train), data_args.files
+        if data_args.dataset_name is not None:
+            found = load_dataset(data_args.dataset_name, data_args.dataset_config_name)
+            names = {split: getattr(data_args, f"{split}_split") for split in ("train", "validation", "test")}
+            files = {split: found[name] for split, name in names.items() if name in found}
         return load_files(
-            data_args.files or data_args.splits_of_dataset(),
+            files,
             data_args.traversal,
             columns,
             regression=data_args.regression,
@@ -268,36 +268,30 @@ def some_texts(rows: Dataset, columns: list[str]) -> list[str]:
 
 
 def check_rows(
-    collator: TraversalCollator, chosen: dict[str, dict[str, Dataset]], task: Task, allow_unknown_text: bool
+    collator: TraversalCollator, chosen: dict[str, dict], task: Task, data_args: DataArguments, may_be_unknown: bool
 ) -> list[str]:
     """Reads every row once, so that a bad row stops the run at the start. Returns a line about each split."""
     lines = []
     for use, splits in chosen.items():
         for name, rows in splits.items():
-            num_rows, num_cut = collator.check(rows, f"split {name!r}", needs_labels=use != "predict")
-            label = task.columns["label"]
+            label, source = task.columns["label"], data_args.source_of(name)
+            num_rows, num_cut = collator.check(rows, source, needs_labels=use != "predict")
             texts = [column for column in task.column_names if column != label]
-            may_be_unknown = allow_unknown_text or use != "train"
-            share = check_unknown(collator.tokenizer, some_texts(rows, texts), f"split {name!r}", may_be_unknown)
+            is_allowed = may_be_unknown or use != "train"
+            share = check_unknown(collator.tokenizer, some_texts(rows, texts), source, is_allowed)
             counts = Counter()
-            for of_row in rows[label] if task.label_names and label in rows.column_names else ():
+            for of_row in rows[label] if task.label_names and use != "predict" else ():
                 counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
-            if use == "train" and len(counts) > max(MOST_CLASSES, counts.total() / 2):
-                logger.warning(f"The column {label!r} has {len(counts):,} classes: is it the label?")
-            numbers, of_classes = [counts[place] for place in range(len(task.label_names))], ""
-            if any(numbers) and len(numbers) > MOST_CLASSES:
-                of_classes = f" ({len(numbers):,} classes, rows of the rarest: {min(numbers):,})"
-            elif any(numbers):
-                pairs = zip(task.label_names, numbers, strict=True)
-                of_classes = f" ({', '.join(f'{name} {number:,}' for name, number in pairs)})"
-            cut = f", {num_cut:,} cut to {collator.max_length} tokens" if num_cut else ""
+            numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(task.label_names)]
+            of_classes = f" ({listed(numbers)})" if counts else ""
+            cut = f", {num_cut:,} cut to {counted(collator.max_length, 'token')}" if num_cut else ""
             unknown = f", {share:.1%} of the tokens unknown" if share else ""
-            lines.append(f"{use}: {num_rows:,} rows of {name}{of_classes}{cut}{unknown}")
+            lines.append(f"{use}: {counted(num_rows, 'row')} of {source}{of_classes}{cut}{unknown}")
     return lines
 
 
 def predict(
-    trainer: GPT1Trainer, task: Task, splits: dict[str, Dataset], places: dict[str, np.ndarray], use: str = "predict"
+    trainer: GPT1Trainer, task: Task, splits: dict[str, Dataset], places: dict, use: str, data_args: DataArguments
 ) -> None:
     """Writes one file of predictions per split, one line per row, and the metrics of the splits.
 
@@ -311,35 +305,45 @@ def predict(
         output = trainer.predict(rows, metric_key_prefix=f"{use}{suffix}")
         metrics.update(output.metrics)
         if trainer.is_world_process_zero():
+            source = data_args.source_of(name)
+            found = [describe_prediction(of_row.double(), task) for of_row in torch.from_numpy(output.predictions)]
+            warn_of_one_class(Counter(str(of_row["label"]) for of_row in found if "label" in of_row), source)
             path = Path(trainer.args.output_dir, f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl")
             with atomic_file(path) as file:
-                for index, of_row in zip(places[name].tolist(), torch.from_numpy(output.predictions), strict=True):
-                    found = describe_prediction(of_row.double(), task.regression, task.label_names, task.multi_label)
-                    file.write(json.dumps({"index": index, **found}, ensure_ascii=False) + "\n")
-            logger.info(f"predictions of {len(rows):,} rows of {name}: {path}")
-    if use == "predict":
-        runs.say(*filter(None, [readable(metrics)]))
-    else:
+                for index, of_row in zip(places[name].tolist(), found, strict=True):
+                    file.write(json.dumps({"index": index, **of_row}, ensure_ascii=False) + "\n")
+            logger.info(f"predictions of {counted(len(rows), 'row')} of {source}: {path}")
+    if use == "eval":
         trainer.log(metrics)  # as `evaluate` does; the card reads the log
+    elif figures := readable(metrics):
+        logger.info(f"{' and '.join(map(data_args.source_of, splits))} · {figures}")
     trainer.save_metrics(use, metrics)
 
 
-def describe_prediction(
-    logits: torch.Tensor, regression: bool, class_names: Sequence[str] | None, has_several_labels: bool = False
-) -> dict[str, Any]:
-    """What a row's logits say: a number, or the class (without names: the choice) with the probabilities of all.
+def warn_of_one_class(counts: Counter, source: str) -> None:
+    """Says where many rows are predicted to be of one class."""
+    if len(counts) == 1 and counts.total() >= MANY_ROWS:
+        logger.warning(
+            f"All {counts.total():,} rows of {source} are predicted as {min(counts)!r}. If that is wrong, fine-tune "
+            "on more rows, for more epochs, with a lower or a higher --learning_rate, or from a pre-trained model."
+        )
+
+
+def describe_prediction(logits: torch.Tensor, task: Task) -> dict[str, Any]:
+    """What a row's logits say: a number, or the class (without names: the choice) with the probability of each.
 
     If a row may have several labels, each class has a probability of its own, and those above 0.5 are named.
     """
-    if regression:
+    if task.regression:
         return {"score": logits.item()}
-    if not class_names:  # choices, of which a row may have fewer
+    if not task.label_names:  # choices, of which a row may have fewer
         logits = logits[logits.isfinite() & (logits != TRAINER_PADDING)]
-    if has_several_labels:
-        names = [name for name, logit in zip(class_names, logits, strict=True) if logit > 0]
-        return {"label": names, "scores": logits.sigmoid().tolist()}
-    best, scores = int(logits.argmax()), logits.softmax(-1)
-    return {"label": class_names[best] if class_names else best, "scores": scores.tolist()}
+    best, scores = int(logits.argmax()), logits.sigmoid() if task.multi_label else logits.softmax(-1)
+    if not task.label_names:
+        return {"label": best, "scores": scores.tolist()}
+    of_class = dict(zip(task.label_names, scores.tolist(), strict=True))
+    several = [name for name, score in of_class.items() if score > 0.5]
+    return {"label": several if task.multi_label else task.label_names[best], "scores": of_class}
 
 
 ARGUMENTS = (StartArguments, DataArguments, GPT1TrainingArguments)
@@ -367,9 +371,7 @@ def main(arguments: list[str]) -> None:
     if len({Path(file).resolve() for file in data_args.files.values()}) < len(data_args.files):
         logger.warning("One file is given for two uses: a score on rows that were trained on says little.")
 
-    if model_args.model is not None:
-        model_args.model = at_revision(model_args.model, model_args.revision)
-    start, peft_config = model_args.model, None
+    start, peft_config = at_revision(model_args.model, model_args.revision), None
     if model_args.lora_r is not None and training_args.do_train:
         from peft import LoraConfig  # of an extra
 
@@ -409,9 +411,9 @@ def main(arguments: list[str]) -> None:
         use: {name: splits[name].select(of_split) for name, of_split in of_use.items()}
         for use, of_use in places.items()
     }
-    is_first = training_args.process_index == 0
-    lines = check_rows(collator, chosen, task, model_args.allow_unknown_text) if is_first else []
-
+    lines = []
+    if training_args.process_index == 0:
+        lines = check_rows(collator, chosen, task, data_args, model_args.allow_unknown_text)
     trainer = GPT1Trainer(
         args=training_args,
         train_dataset=chosen["train"].get(task.train_split),
@@ -419,21 +421,13 @@ def main(arguments: list[str]) -> None:
         eval_dataset=chosen["eval"] if len(chosen["eval"]) > 1 else next(iter(chosen["eval"].values()), None),
         **parts,
     )
-    runs.use_readable_log(trainer)
-    was_trained = False
-    if training_args.do_train:
-        was_trained = runs.train(trainer, start, lines, checkpoint, parser)
-    else:
-        # The output folder may already hold a trained model, whose run.yaml must stay.
-        parser.write_settings(Path(training_args.output_dir, "eval_run.yaml"))
-        runs.say(*lines)
+    runs.use_readable_log(trainer, " and ".join(map(data_args.source_of, chosen["eval"])))
+    was_trained = training_args.do_train and runs.train(trainer, start, lines, checkpoint, parser)
+    runs.say(*(lines if not training_args.do_train else ()))
     if training_args.do_eval:
-        if data_args.eval_predictions:
-            predict(trainer, task, chosen["eval"], places["eval"], "eval")
-        else:
-            trainer.save_metrics("eval", trainer.evaluate())
+        predict(trainer, task, chosen["eval"], places["eval"], "eval", data_args)
     if training_args.do_predict:
-        predict(trainer, task, chosen["predict"], places["predict"])
+        predict(trainer, task, chosen["predict"], places["predict"], "predict", data_args)
     if was_trained:
         runs.publish(
             trainer,

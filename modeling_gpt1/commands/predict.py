@@ -11,6 +11,7 @@ import csv
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ from datasets import Dataset
 from transformers.hf_argparser import HfArg
 
 from tokenization import Task
-from tokenization.metrics import compute, find_metric
-from tokenization.rows import HOLDS, check_columns, is_missing, read_file
+from tokenization.metrics import compute
+from tokenization.rows import HOLDS, check_columns, counted, is_missing, read_file
 
 from .. import prepare_finetuning
 from ..configuration_gpt1 import has_choices, is_regression
@@ -37,7 +38,7 @@ from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from ..training.preparation import open_task_config
 from .arguments import OpenedModel, check_unknown, read_with_model
-from .finetune import describe_prediction, has_task_head, parse_columns, some_texts
+from .finetune import describe_prediction, has_task_head, parse_columns, some_texts, warn_of_one_class
 
 FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@]")  # a text that a spreadsheet would run; a number is none
 FIELDS = ("index", "label", "scores", "score", "truncated", "error")
@@ -51,12 +52,10 @@ class PredictionArguments(OpenedModel):
     delimiter: str | None = HfArg(default=None, help="What separates the cells of a .csv file. Default: found in it.")
     output_file: str | None = HfArg(default=None, help="Where to write: .csv, or JSON lines. Default: the terminal.")
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
-    max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: that of the fine-tuning.")
     keep: list[str] = HfArg(default_factory=list, help="Columns of the file that the output has, too.")
     metric_name: str | None = HfArg(default=None, help="Score of labelled rows, such as f1_macro.")
     skip_bad_rows: bool = HfArg(default=False, help="Exit with 0 even if some rows cannot be read.")
     batch_size: int = HfArg(default=32, help="Rows per batch.")
-    tokenizer_name: str | None = HfArg(default=None, help="Tokenizer: folder or hub id. Default: the model's.")
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
 
     def __post_init__(self):
@@ -78,7 +77,7 @@ class PredictionArguments(OpenedModel):
 
 
 class Predictor:
-    """A fine-tuned model with the task settings that its folder stores."""
+    """A fine-tuned model with the task that its folder stores."""
 
     def __init__(self, args: PredictionArguments):
         config = open_task_config(args.model, trust_remote_code=args.trust_remote_code)
@@ -86,37 +85,33 @@ class Predictor:
         if config.traversal is None or not columns or not has_task_head(config):
             lacks = "traversal or no columns (--columns) of a task" if has_task_head(config) else "task head"
             raise ValueError(f"--model {args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
-        self.columns = {role: column for role, column in columns.items() if role != "label"}
-        self.label_column = columns.get("label", "label")
-        self.is_regression, self.batch_size = is_regression(config), args.batch_size
-        self.has_several_labels = config.problem_type == "multi_label_classification"
-        of_classes = ("f1_micro", "accuracy") if self.has_several_labels else ("accuracy",)
-        of_task = ("pearson", "spearmanr") if self.is_regression else of_classes
-        self.metrics = (args.metric_name,) if args.metric_name else of_task
-        is_class = not has_choices(config.traversal) and not self.is_regression
-        self.class_names = tuple(config.id2label.values()) if is_class else ()
+        several, regression = config.problem_type == "multi_label_classification", is_regression(config)
+        of_task = ("pearson", "spearmanr") if regression else ("f1_micro", "accuracy") if several else ("accuracy",)
+        self.task = task = Task(
+            args.model,
+            config.traversal,
+            {"label": "label", **columns},
+            () if regression or has_choices(config.traversal) else tuple(config.id2label.values()),
+            regression=regression,
+            multi_label=several,
+            metrics=(args.metric_name,) if args.metric_name else of_task,
+        )
+        self.texts = [name for name in task.column_names if name != task.columns["label"]]
         parts = prepare_finetuning(
             args.model,
-            Task(args.model, config.traversal, {"label": "label", **columns}, self.class_names, self.is_regression),
-            args.tokenizer_name,
-            max_length=args.max_length,
+            task,
             both_orders=getattr(config, "both_orders", False),
             trust_remote_code=args.trust_remote_code,
         )
-        self.model, self.collator = parts["model"].eval().to(args.device), parts["data_collator"]
-        if args.max_length is None:
-            self.collator.max_length = min(self.collator.max_length, parts["processing_class"].model_max_length)
+        self.batch_size, self.collator = args.batch_size, parts["data_collator"]
+        self.collator.max_length = min(self.collator.max_length, parts["processing_class"].model_max_length)
+        self.model = parts["model"].eval().to(args.device)
         self.scores = self.model if is_of_gpt1(self.model) else TaskScores(self.model)
-
-    @property
-    def texts(self) -> list[str]:
-        """The columns that the model reads."""
-        return [name for names in self.columns.values() for name in ([names] if isinstance(names, str) else names)]
 
     def predict(self, rows: Dataset, keep: list[str]) -> Iterator[dict]:
         """Yields one record per row, with the columns to keep."""
         for first in range(0, len(rows), self.batch_size):
-            records, batch, cut = [], [], []
+            records, batch = [], []
             for row in rows.select(range(first, min(first + self.batch_size, len(rows)))):
                 records.append({"index": first + len(records), **{name: row[name] for name in keep}})
                 read = {name: row[name] for name in self.texts}  # a label may be anything
@@ -125,13 +120,11 @@ class Predictor:
                 except ValueError as error:
                     records[-1]["error"] = re.sub(r"^Row 0 of the data( \(.*?\))?: ", "", str(error))
                 else:
-                    batch.append(read)
-                    cut.append({"truncated": True} if num_cut else {})
-            logits = iter(self.logits(batch) if batch else ())
-            for record in records:
-                if "error" not in record:
-                    record |= self.describe(next(logits)) | cut.pop(0)
-                yield record
+                    batch.append((read, records[-1], {"truncated": True} if num_cut else {}))
+            logits = self.logits([read for read, *_ in batch]) if batch else ()
+            for (_, record, cut), of_row in zip(batch, logits, strict=True):
+                record |= describe_prediction(of_row, self.task) | cut
+            yield from records
 
     @torch.inference_mode()
     def logits(self, rows: list[dict]) -> torch.Tensor:
@@ -139,41 +132,34 @@ class Predictor:
         output = self.scores(**batch)
         return output["task_logits" if self.scores is self.model else "logits"].cpu().double()
 
-    def describe(self, logits: torch.Tensor) -> dict:
-        record = describe_prediction(logits, self.is_regression, self.class_names, self.has_several_labels)
-        if self.class_names:
-            record["scores"] = dict(zip(self.class_names, record["scores"], strict=True))
-        return record
-
     def given(self, row: dict) -> Any:
         """A row's label, None without one; of several labels their list, also from a column of 0 and 1 for each."""
-        parts = self.label_column.split(",")
-        if self.has_several_labels and len(parts) > 1 and set(parts) <= row.keys():
+        column = self.task.columns["label"]
+        parts = column.split(",")
+        if self.task.multi_label and len(parts) > 1 and set(parts) <= row.keys():
             return [name for name in parts if HOLDS.get(str(row[name]).strip().lower())]
-        label = row.get(self.label_column)
-        return None if is_missing(label) or (label in (-1, "-1") and not self.is_regression) else label
+        label = row.get(column)
+        return None if is_missing(label) or (label in (-1, "-1") and not self.task.regression) else label
 
     def number_of(self, label: Any, num_choices: int) -> float | list[float] | None:
         """A label as the place of its class, as 0 or 1 for each, or as a number; None if the model gives no such."""
-        names = self.class_names or tuple(map(str, range(num_choices)))
-        if self.has_several_labels:
-            is_known = isinstance(label, list) and set(label) <= set(names)
+        names = {name: place for place, name in enumerate(self.task.label_names)}
+        if self.task.multi_label:
+            is_known = isinstance(label, list) and set(label) <= names.keys()
             return [float(name in label) for name in names] if is_known else None
-        if self.is_regression:
+        if self.task.regression:
             with suppress(TypeError, ValueError):
                 return float(label)
-        elif str(label) in names:
-            return names.index(str(label))
-        elif str(label).isdigit() and int(label) < len(names) and not any(map(str.isdigit, names)):
-            return int(label)  # an id
-        return None
+            return None
+        ids = {} if any(map(str.isdigit, names)) else {str(place): place for place in range(num_choices)}
+        return (ids | names).get(str(label))
 
     @property
     def cells(self) -> list[str]:
         """The columns of the scores in a .csv file."""
-        if self.is_regression:
+        if self.task.regression:
             return ["score"]
-        return ["label", *(f"score_{name}" for name in self.class_names)] if self.class_names else ["label", "scores"]
+        return ["label", *([f"score_{name}" for name in self.task.label_names] or ["scores"])]
 
 
 def as_cells(record: dict) -> dict:
@@ -196,16 +182,15 @@ ARGUMENTS = (PredictionArguments,)
 
 def main(arguments: list[str]) -> None:
     args = read_with_model("predict", arguments)
-    if args.metric_name is not None:
-        find_metric(args.metric_name)  # refuses another name before a row is predicted
     rows = read_file(Path(args.file), delimiter=args.delimiter)
     with one_save(args.model):
         predictor = Predictor(args)
-    for role, columns in {**predictor.columns, "--keep": args.keep}.items():
-        check_columns(args.file, rows.column_names, role, columns)
+    for role, columns in {**predictor.task.columns, None: args.keep}.items():
+        if role != "label":
+            check_columns(args.file, rows.column_names, role, columns)
     check_unknown(predictor.collator.tokenizer, some_texts(rows, predictor.texts), args.file)
     num_bad = num_cut = 0
-    answered, other = [], []  # pairs of prediction and label
+    predicted, answered, other = Counter(), [], []  # labels; pairs of prediction and label
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
         as_csv = str(args.output_file).endswith(".csv")
         if as_csv:
@@ -214,6 +199,7 @@ def main(arguments: list[str]) -> None:
             writer.writeheader()
         for record, row in zip(predictor.predict(rows, args.keep), rows, strict=True):
             num_bad += "error" in record
+            predicted.update([str(record["label"])] if "label" in record else [])
             given = None if "error" in record else predictor.given(row)
             if given is not None:
                 found, num_choices = record.get("label", record.get("score")), len(record.get("scores", ()))
@@ -228,13 +214,15 @@ def main(arguments: list[str]) -> None:
     bad = f", {num_bad} could not be read: those with the field `error`" if num_bad else ""
     if args.output_file or bad:
         where = f"; written to {args.output_file}" if args.output_file else ""
-        tell(f"{len(rows) - num_bad} of {len(rows)} rows predicted{bad}{where}")
+        tell(f"{len(rows) - num_bad} of {counted(len(rows), 'row')} predicted{bad}{where}")
     if answered or other:
         scores = {}
-        for name in predictor.metrics if answered else ():
+        for name in predictor.task.metrics if answered else ():
             scores |= compute(name, *np.array(answered).swapaxes(0, 1))
         more = f" ({len(other)} more have one that is no class of the model)" if other else ""
-        tell(" · ".join(filter(None, [f"{len(answered)} rows have a label{more}", readable(scores)])))
+        have = f"{counted(len(answered), 'row')} {'has' if len(answered) == 1 else 'have'} a label{more}"
+        tell(" · ".join(filter(None, [have, readable(scores)])))
+    warn_of_one_class(predicted, args.file)
     if num_cut:
         length = predictor.collator.max_length
         told = f"{num_cut} of {len(rows)} rows were cut to {length} tokens: those with the field `truncated`."

@@ -29,6 +29,7 @@ from transformers.hf_argparser import HfArg
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts
 from tokenization.control_tokens import check_vocabulary
 from tokenization.documents import find_files
+from tokenization.rows import counted
 
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
 from ..storage.writing import publish_files
@@ -186,7 +187,7 @@ def load_tokenizer(
             tokenizer = GPT1Tokenizer.train(texts, num_merges, show_progress=False)
             made = len(json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"])
             if made < num_merges:
-                logger.warning(f"The text gives only {made:,} merges.")
+                logger.warning(f"The text gives only {counted(made, 'merge')}.")
             tokenizer.save_pretrained(output_dir / INCOMPLETE_DIR / "model")
             publish_files(output_dir / INCOMPLETE_DIR / "model", output_dir)
         return GPT1Tokenizer.from_pretrained(output_dir)
@@ -217,7 +218,8 @@ def describe_blocks(use: str, blocks: Dataset | IterableDataset, length: int) ->
     if isinstance(blocks, IterableDataset):
         return f"{use}: a stream of blocks of {length} tokens", None
     num_tokens = count_tokens(blocks)
-    return f"{use}: {num_tokens:,} tokens in {len(blocks):,} blocks of up to {length}", num_tokens
+    line = f"{use}: {counted(num_tokens, 'token')} in {counted(len(blocks), 'block')} of up to {length}"
+    return line, num_tokens
 
 
 def plan_words(
@@ -297,7 +299,8 @@ def main(arguments: list[str]) -> None:
         texts = [
             text[:UNKNOWN_CHARACTERS] for text in islice(training_texts(**corpus_args.train_source), UNKNOWN_TEXTS)
         ]
-        check_unknown(tokenizer, texts, "the text", model_args.allow_unknown_text)
+        source = ", ".join(corpus_args.train_files) or corpus_args.dataset_name
+        check_unknown(tokenizer, texts, source, model_args.allow_unknown_text)
     is_fresh = model_args.model is None
     fresh = model_args.fresh_config(tokenizer) if is_fresh else None
     model = family.model_class(fresh) if is_fresh else load_model(family.model_class, model_args.model)
@@ -338,7 +341,8 @@ def main(arguments: list[str]) -> None:
         lines.append(prospect(num_tokens, read))
     if words_per_update is not None:
         trainer.add_callback(SavePoints(trainer, saved, words_per_update))
-    runs.use_readable_log(trainer)
+    evaluated = corpus_args.validation_files or filter(None, [corpus_args.validation_split])
+    runs.use_readable_log(trainer, ", ".join(evaluated))
     if not runs.train(trainer, model_args.model, lines, checkpoint, parser):
         end_processes(trainer)
         return

@@ -2,8 +2,8 @@
 
 import ast
 import dataclasses
-import difflib
 import logging
+import math
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -24,7 +24,10 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.hf_argparser import HfArg
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length
+
+from tokenization.rows import counted, nearest
 
 from .. import GPT1Config
 from ..hub.model_kinds import without_adapter
@@ -85,11 +88,10 @@ def parse_overrides(
     for pair in filter(None, text.split(",")):
         name, _, value = pair.partition("=")
         if name not in known or not value:
-            near = difflib.get_close_matches(name, known - {name}, n=1)
             raise ValueError(
-                f"--config_overrides has {pair!r}{f' (did you mean {near[0]}?)' if near else ''}; field=value is "
-                f"needed, with a field of {config_class.__name__} such as hidden_size=256 that does not come from the "
-                "tokenizer or the data."
+                f"--config_overrides has {pair!r}{nearest(name, known - {name})}; field=value is needed, with a field "
+                f"of {config_class.__name__} such as hidden_size=256 that does not come from the tokenizer or the "
+                "data."
             )
         try:
             overrides[name] = WORDS[value.lower()] if value.lower() in WORDS else ast.literal_eval(value)
@@ -101,9 +103,7 @@ def parse_overrides(
 def check_output_folder(args: TrainingArguments, data: Any, *names: str) -> str | None:
     """Checks that the run may write to the output folder; returns the complete checkpoint that it resumes from.
 
-    Args:
-        data: the arguments about the data, of which those named are the same in a run that goes on. A file may have
-            moved, but not changed its name.
+    Arguments about the data that are named must be those of the run. A file may move, but not change its name.
     """
     folder = Path(args.output_dir)
     if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
@@ -131,18 +131,14 @@ class AboveTheBar(logging.Handler):
         tqdm.write(self.format(record), file=sys.stderr if record.levelno >= logging.WARNING else sys.stdout)
 
 
-def is_no_alignment(record: logging.LogRecord) -> bool:
-    """Trainer gives each model the ids of the tokenizer's [s] and [e], and says so at each start."""
-    return "PAD/BOS/EOS" not in record.getMessage()
-
-
 def set_up_logging(args: TrainingArguments) -> None:
     """Makes only the main process print the information lines of a run."""
     logging.basicConfig(format="%(message)s", handlers=[AboveTheBar()])
     logging.getLogger("modeling_gpt1").setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
     transformers.utils.logging.disable_progress_bar()  # of loading and saving weights, below the run's own
-    logging.getLogger("transformers.trainer_utils").addFilter(is_no_alignment)
+    # Trainer gives each model the ids of the tokenizer's [s] and [e], and says so at each start.
+    logging.getLogger("transformers.trainer_utils").addFilter(lambda of: "PAD/BOS/EOS" not in of.getMessage())
 
 
 def say(*lines: str) -> None:
@@ -159,20 +155,30 @@ class RunCallback(TrainerCallback):
     def __init__(self, lines: list[str], checkpoint: str | None, parser: CommandParser) -> None:
         self.lines, self.checkpoint, self.parser, self.is_finished = lines, checkpoint, parser, False
 
-    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+    def on_train_begin(self, args, state, control, train_dataloader=None, lr_scheduler=None, **kwargs):
         self.is_finished = state.global_step >= state.max_steps
         rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        plan = f"training: {state.max_steps:,} updates of {rows:,} rows"
+        plan = f"training: {counted(state.max_steps, 'update')} of {counted(rows, 'row')}"
         if has_length(train_dataloader):
             passes = state.max_steps * args.gradient_accumulation_steps / max(len(train_dataloader), 1)
-            plan += f", {passes:.3g} epochs"
+            plan += f", {passes:.3g} epoch{'s' if round(passes, 2) != 1 else ''}"
         how = "" if self.checkpoint is None else f"; goes on from {self.checkpoint}"
-        last = f"finished: {self.checkpoint} has {state.global_step:,} of {state.max_steps:,} updates"
+        last = f"finished: {self.checkpoint} has {state.global_step:,} of {counted(state.max_steps, 'update')}"
         plan = f"{last}; nothing is left to train" if self.is_finished else f"{plan}, into {args.output_dir}{how}"
         say(*self.lines, plan)
-        if self.is_finished:
+        if self.is_finished or not args.should_log:
             return
         self.parser.write_settings(Path(args.output_dir, SETTINGS))
+        if self.checkpoint is not None and hasattr(lr_scheduler, "lr_lambdas"):
+            planned = TrainerState.load_from_json(str(Path(self.checkpoint, TRAINER_STATE_NAME))).max_steps
+            was, factor = lr_scheduler.get_last_lr()[0], lr_scheduler.lr_lambdas[0](state.global_step)
+            now = lr_scheduler.base_lrs[0] * factor
+            if planned != state.max_steps and not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-12):
+                how = "rises" if now > was else "falls"
+                logger.warning(
+                    f"The learning rate is planned over {counted(state.max_steps, 'update')} now, {planned:,} before: "
+                    f"it {how} from {was:.1e} to {now:.1e}. Pass the old length to go on as before."
+                )
         if (warm_up := args.get_warmup_steps(state.max_steps)) >= state.max_steps:
             logger.warning(
                 f"The warm-up of {warm_up:,} updates does not end within the {state.max_steps:,} of the run, whose "
@@ -185,10 +191,10 @@ class RunCallback(TrainerCallback):
             control.should_log |= state.global_step % max(1, state.max_steps // 10) == 0
 
 
-def use_readable_log(trainer: Trainer) -> None:
+def use_readable_log(trainer: Trainer, evaluated: str = "") -> None:
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(ReadableLog())
+    trainer.add_callback(ReadableLog(evaluated))
     if sys.stderr.isatty() and not trainer.args.disable_tqdm:
         trainer.add_callback(ProgressBar())
 
@@ -210,15 +216,7 @@ def describe_start(trainer: Trainer, start: str | None) -> str:
 def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str | None, parser: CommandParser) -> bool:
     """Trains or resumes, and writes the model, the log and the metrics to the output folder.
 
-    Args:
-        trainer: the trainer.
-        start: the checkpoint that the model was opened from, if any.
-        data: lines about the data, for the screen.
-        checkpoint: where the run goes on from, if it does.
-        parser: writes the run's settings, once there is something to train.
-
-    Returns:
-        whether there was anything to train: a run that was finished before keeps its files.
+    Returns whether there was anything to train: a run that was finished before keeps its files.
     """
     args, output = trainer.args, Path(trainer.args.output_dir)
     # Asked before processes can differ in what they see.

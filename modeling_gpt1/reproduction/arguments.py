@@ -26,7 +26,7 @@ PASSED_ON = {
     **dict.fromkeys(
         ("--finetune_arguments", "--lstm_finetune_arguments"),
         "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint push_to_hub do_train "
-        "do_eval do_predict eval_predictions".split(),
+        "do_eval do_predict".split(),
     ),
     **dict.fromkeys(
         ("--pretrain_arguments", "--lstm_pretrain_arguments"),

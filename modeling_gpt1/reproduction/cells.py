@@ -209,7 +209,7 @@ def data_flags(data_dir: str | None) -> list[str]:
 
 def uses_of(task: str, data_dir: str | None) -> list[str]:
     """The flags that score the task's labelled splits."""
-    flags = {"validation": ["--do_eval", "--eval_predictions"], "test": ["--do_predict"]}
+    flags = {"validation": ["--do_eval"], "test": ["--do_predict"]}
     return [flag for kind, of_kind in flags.items() if has_split(task, data_dir, kind) for flag in of_kind]
 
 

@@ -92,16 +92,19 @@ def readable(figures: dict[str, float]) -> str:
 
 
 class ReadableLog(TrainerCallback):
-    """Writes each log as a line to this module's logger at level INFO, in place of transformers' dictionaries."""
+    """Writes each log as a line to this module's logger at level INFO, in place of transformers' dictionaries.
 
-    def __init__(self) -> None:
-        self.last_line = ""
+    `evaluated` names what evaluations measure.
+    """
+
+    def __init__(self, evaluated: str = "") -> None:
+        self.evaluation, self.last_line = f"evaluation of {evaluated}" if evaluated else "evaluation", ""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or "train_loss" in logs:  # the end of a training
             return
         place = f"step {state.global_step}/{state.max_steps}" if state.max_steps else ""
-        what = "" if {"loss", "learning_rate"} & logs.keys() else "evaluation"
+        what = "" if {"loss", "learning_rate"} & logs.keys() else self.evaluation
         line = " · ".join(filter(None, (place, what, readable(logs))))
         if line != self.last_line:  # the last evaluation may repeat that of the last update
             logger.info(line)

@@ -29,8 +29,8 @@ def test_both_spellings_and_values_like_flags():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--taks", "rte"], "unknown flag --taks; did you mean --task?"),
-        (["--lerning-rate=1"], "unknown flag --lerning-rate; did you mean --learning_rate?"),
+        (["--taks", "rte"], "unknown flag --taks (did you mean '--task'?)."),
+        (["--lerning-rate=1"], "unknown flag --lerning-rate (did you mean '--learning-rate'?)."),
         (["--zzz"], "unknown flag --zzz."),
     ],
 )

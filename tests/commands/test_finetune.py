@@ -18,14 +18,13 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     HfArgumentParser,
-    pipeline,
 )
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
 from modeling_gpt1.commands import entry, finetune, predict, runs
 from modeling_gpt1.commands.entry import one_sentence
 from modeling_gpt1.training import preparation
-from tokenization import TraversalCollator
+from tokenization import Task, TraversalCollator
 
 SIZE = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,max_position_embeddings=64"
 GOOD, BAD = "the whole room will laugh .", "nobody in the village smiled ."
@@ -172,7 +171,7 @@ def test_own_files(kind, folders):
     assert {path.name for path in output.iterdir()} == {
         *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"),
         *("train_results.json", "eval_results.json", "predict_results.json", "all_results.json"),
-        *("trainer_state.json", "predictions.jsonl", "run.yaml"),
+        *("trainer_state.json", "eval_predictions.jsonl", "predictions.jsonl", "run.yaml"),
         *HUB_CODE,
     }
     metrics = {"regression": {"eval_pearson", "eval_spearmanr"}}.get(kind, {"eval_accuracy"})
@@ -185,7 +184,9 @@ def test_own_files(kind, folders):
         if kind == "regression":
             assert prediction == {"index": prediction["index"], "score": pytest.approx(logits.item(), abs=1e-5)}
         else:
-            assert prediction["scores"] == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
+            scores = logits.softmax(-1).tolist()
+            scores = scores if kind == "multiple_choice" else dict(zip(LABELS[kind], scores, strict=True))
+            assert prediction["scores"] == pytest.approx(scores, abs=1e-5)
             assert prediction["label"] == LABELS[kind][logits.argmax()]
     if kind != "regression":
         label = dict(pair.split("=") for pair in COLUMNS[kind]).get("label", "label")
@@ -226,7 +227,7 @@ def test_a_fine_tuned_folder_is_asked_for_its_task_without_training(kind, folder
     again, first = (read_predictions(folder / "predictions.jsonl") for folder in (tmp_path / "new", folders / kind))
     for line, expected in zip(again, first, strict=True):
         assert line == {name: approximately(value) for name, value in expected.items()}
-    assert (tmp_path / "new" / "eval_run.yaml").exists() and not (tmp_path / "new" / "run.yaml").exists()
+    assert not (tmp_path / "new" / "run.yaml").exists()
 
 
 def approximately(value):
@@ -265,29 +266,11 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path):
     assert "- nyu-mll/glue" in card and "base_model" not in card and str(tmp_path) not in card
 
 
-def test_limits_draw_from_all_parts_with_the_seed(tmp_path):
-    row = {"question": "who ?", "options": ["he .", "she .", "they .", "we ."], "label": 0}
-    for part in ("middle", "high"):
-        rows = [{**row, "article": f"{part} {number} ."} for number in range(40)]
-        for split in ("train", "validation", "test"):
-            write_rows(tmp_path / f"{part}_{split}.jsonl", rows)
-    splits = finetune.load_task("race", tmp_path)
-
-    def drawn(*more):
-        arguments = ["--task", "race", "--max_train_samples", "20", "--max_eval_samples", "10", *more]
-        arguments += ["--max_predict_samples", "15"]
-        run = ["--output_dir", str(tmp_path), "--do_train", "--do_eval", "--do_predict", "--use_cpu"]
-        data_args, training_args = HfArgumentParser(
-            (finetune.DataArguments, GPT1TrainingArguments)
-        ).parse_args_into_dataclasses([*arguments, *run])
-        places = finetune.choose_rows(data_args, training_args, finetune.get_task("race"), splits)
-        return [splits[name]["article"][row] for of_use in places.values() for name in of_use for row in of_use[name]]
-
-    articles = drawn()
-    assert len(articles) == 45 and articles == drawn() != drawn("--seed", "7")
-    for first, last in ((0, 20), (20, 30), (30, 45)):
-        parts = [article.split()[0] for article in articles[first:last]]
-        assert len(set(articles[first:last])) == last - first and min(map(parts.count, ("middle", "high"))) >= 3
+def test_limits_draw_from_the_whole_split_with_the_seed():
+    drawn = finetune.draw_places(80, 20, seed=42).tolist()
+    assert len(drawn) == 20 and drawn == sorted({*drawn}) == finetune.draw_places(80, 20, seed=42).tolist()
+    assert min(drawn) < 20 and max(drawn) >= 60 and drawn != finetune.draw_places(80, 20, seed=7).tolist()
+    assert finetune.draw_places(3, None, seed=1).tolist() == finetune.draw_places(3, 5, seed=1).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("given", "transfer"), [("true", []), ("auto", ["--n_transfer", "0"])])
@@ -344,15 +327,16 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
         f"model: GPT1DoubleHeadsModel, {model.num_parameters():,} parameters, from {start}; on CPU, float32"
     )
     assert lines[2:4] == [
-        "train: 8 rows of train (happy 4, sad 4)",
-        "eval: 2 rows of validation (happy 1, sad 1)",
+        f"train: 8 rows of {data[1]} (happy 4, sad 4)",
+        f"eval: 2 rows of {data[3]} (happy 1, sad 1)",
     ]
-    assert lines[4] == f"training: 2 updates of 4 rows, 1 epochs, into {output}"
-    assert lines[5].startswith(f"written to {output}") and lines[5].endswith(f"gpt1 predict {output} --file ROWS.csv")
-    assert len(lines) == 6
+    assert lines[4] == f"training: 2 updates of 4 rows, 1 epoch, into {output}"
+    assert lines[5] == f"predictions of 2 rows of {data[3]}: {output / 'eval_predictions.jsonl'}"
+    assert lines[6].startswith(f"written to {output}") and lines[6].endswith(f"gpt1 predict {output} --file ROWS.csv")
+    assert len(lines) == 7
     steps = [line for line in caplog.messages if line.startswith("step ")]
     assert steps[0].startswith("step 1/2 · loss ") and " · task loss " in steps[0]
-    assert steps[-1].startswith("step 2/2 · evaluation · loss ") and " · accuracy " in steps[-1]
+    assert steps[-1].startswith(f"step 2/2 · evaluation of {data[3]} · loss ") and " · accuracy " in steps[-1]
     assert "{" not in capsys.readouterr().out
 
     results = {name: (output / name).read_bytes() for name in ("train_results.json", "eval_results.json")}
@@ -372,6 +356,38 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert f"; goes on from {output / 'checkpoint-1'}" in "".join(caplog.messages)
     assert not [*output.glob("eval_results.json"), *output.glob("predictions*")]  # of the weights before
     assert not [name for name in read_json(output / "all_results.json") if name.startswith("eval_")]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "how"), [("linear", "rises from 0.0e+00 to 6.7e-03"), ("constant_with_warmup", None)]
+)
+def test_a_longer_run_tells_where_its_learning_rate_jumps(schedule, how, tokenizer_folder, tmp_path, caplog):
+    saving = ["--save_strategy", "steps", "--save_steps", "2", "--lr_scheduler_type", schedule]
+    command = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder)]
+    command += [*training(tmp_path / "run", *saving), "--resume_from_checkpoint", "auto"]
+    finetune.main(command)
+    finetune.main([*command, "--max_steps", "4"])
+    told = [line for line in caplog.messages if line.startswith("The learning rate is planned over")]
+    before = f"The learning rate is planned over 4 updates now, 2 before: it {how}"
+    assert told == ([] if how is None else [f"{before}. Pass the old length to go on as before."])
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "is_told"),
+    [("classification", (20, 0), True), ("classification", (19, 0), False), ("classification", (20, 1), False)]
+    + [("regression", (20, 0), False)],
+)
+def test_many_rows_of_one_predicted_class_are_told(kind, numbers, is_told, folders, tmp_path, caplog):
+    rows = [row for row, number in zip(ROWS[kind], numbers, strict=True) for _ in range(number)]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    evaluation = ["--model", str(folders / kind), "--validation_file", file, "--do_eval", "--use_cpu"]
+    finetune.main([*evaluation, "--output_dir", str(tmp_path / "scores")])
+    predict.main([str(folders / kind), "--file", file, "--device", "cpu"])
+    told = [line for line in caplog.messages if "predicted as" in line]
+    assert len(told) == 2 * is_told
+    assert all(line.startswith(f"All 20 rows of {file} are predicted as 'happy'. If") for line in told)
+    (closing,) = [line for line in caplog.messages if line.startswith(f"evaluation of {file} · loss ")]
+    assert (" · accuracy 1.00" in closing) == (kind == "classification")
 
 
 def test_lines_stand_above_the_bar(monkeypatch):
@@ -452,43 +468,43 @@ def test_other_classes_are_not_resumed(labels, tokenizer_folder, tmp_path):
 
 
 def test_many_classes_are_counted(tokenizer_folder, tmp_path, caplog):
-    rows = [{**ROWS["classification"][0], "mood": f"mood {place % 9}"} for place in range(17)]
+    rows = [{**ROWS["classification"][0], "mood": f"mood {place % 12:02}"} for place in range(25)]
     data = own_data("classification", tmp_path)
     write_rows(tmp_path / "train.jsonl", rows)
     finetune.main([*data[:2], *data[6:], *fresh_model(tokenizer_folder), *training(tmp_path / "run")])
-    assert (
-        "train: 17 rows of train (9 classes, rows of the rarest: 1)" in caplog.text
-        and "is it the label?" in caplog.text
-    )
+    assert "train.jsonl (mood 00 3, mood 01 2, " in caplog.text and "mood 09 2, … and 2 more)" in caplog.text
 
 
 def test_absent_choices_have_no_score():
     # Absent inside a batch: -inf; absent because its batch had fewer choices: -100, Trainer's padding.
-    logits = torch.tensor([1.0, 1.0, -torch.inf, -100.0])
-    assert finetune.describe_prediction(logits, False, ()) == {"label": 0, "scores": [0.5, 0.5]}
-    classes = finetune.describe_prediction(torch.tensor([-100.0, -200.0]), False, ("no", "yes"))
-    assert classes == {"label": "no", "scores": [1.0, pytest.approx(0)]}
+    logits, columns = torch.tensor([1.0, 1.0, -torch.inf, -100.0]), {"label": "label"}
+    choices = Task("own", "multiple_choice", columns)
+    assert finetune.describe_prediction(logits, choices) == {"label": 0, "scores": [0.5, 0.5]}
+    classes = Task("own", "classification", columns, ("no", "yes"))
+    found = finetune.describe_prediction(torch.tensor([-100.0, -200.0]), classes)
+    assert found == {"label": "no", "scores": {"no": 1.0, "yes": pytest.approx(0)}}
+    several = Task("own", "classification", columns, ("a", "b", "c"), multi_label=True)
+    found = finetune.describe_prediction(torch.tensor([0.5, -1.0, 2.0]), several)
+    scores = {"a": 0.62246, "b": 0.26894, "c": 0.88080}
+    assert found == {"label": ["a", "c"], "scores": pytest.approx(scores, abs=1e-5)}
 
 
-def test_config_overrides():
-    words = "n_embd=64,resid_pdrop=0.0,hidden_act=relu"
-    assert runs.parse_overrides(words) == {"n_embd": 64, "resid_pdrop": 0.0, "hidden_act": "relu"}
-    assert runs.parse_overrides("") == {}
-    words = "do_layer_norm_before=true,use_cache=FALSE,sliding_window=none,intermediate_size=None"
-    assert runs.parse_overrides(words) == {
-        "do_layer_norm_before": True,
-        "use_cache": False,
-        "sliding_window": None,
-        "intermediate_size": None,
-    }
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        ("", {}),
+        ("n_embd=64,resid_pdrop=0.0,hidden_act=relu", {"n_embd": 64, "resid_pdrop": 0.0, "hidden_act": "relu"}),
+        ("do_layer_norm_before=true,use_cache=FALSE", {"do_layer_norm_before": True, "use_cache": False}),
+        ("sliding_window=none,intermediate_size=None", {"sliding_window": None, "intermediate_size": None}),
+    ],
+)
+def test_config_overrides(words, fields):
+    assert runs.parse_overrides(words) == fields
 
 
 def test_several_columns_of_a_role():
-    assert finetune.parse_columns(["context=story", "choices=a,b", "label=right"]) == {
-        "context": "story",
-        "choices": ["a", "b"],
-        "label": "right",
-    }
+    found = finetune.parse_columns(["context=story", "choices=a,b", "label=right"])
+    assert found == {"context": "story", "choices": ["a", "b"], "label": "right"}
 
 
 OWN = ["--train_file", "{train}", "--traversal", "classification", "--columns", "text=review", "label=mood"]
@@ -513,8 +529,8 @@ REFUSALS = [
     (["--task", "sst2", "--data_dir", "{task}", "--do_predict", *MODEL], "--do_predict", "has: train", "--data_dir"),
     ([*OWN, *FRESH, "n_embd=8,vocab_size=9"], "'vocab_size=9'", "does not come from the tokenizer"),
     ([*OWN, *FRESH, "width=8"], "'width=8'", "a field of GPT1Config such as hidden_size=256"),
-    ([*OWN[:-1], *MODEL], "{train} has no column 'label'", "review, mood"),
-    ([*OWN, "--validation_file", "{strange}", *MODEL], "1 of 1 rows of {strange}", "'angry'", "happy, sad"),
+    ([*OWN[:-1], *MODEL], "{train} has no column 'label'", "'review', 'mood'"),
+    ([*OWN, "--validation_file", "{strange}", *MODEL], "1 of 1 row of {strange}", "'angry'", "happy, sad"),
 ]
 
 
@@ -524,10 +540,7 @@ def places(tmp_path):
     GPT1Config(hidden_size=8, num_attention_heads=2).save_pretrained(tmp_path / "model")
     (tmp_path / "task").mkdir()
     write_rows(tmp_path / "task" / "train.jsonl", [{"sentence": GOOD, "label": 1}])
-    rows = {
-        "train": ROWS["classification"],
-        "strange": [{"review": GOOD, "mood": "angry"}],
-    }
+    rows = {"train": ROWS["classification"], "strange": [{"review": GOOD, "mood": "angry"}]}
     files = {name: write_rows(tmp_path / f"{name}.jsonl", some) for name, some in rows.items()}
     return {**files, "model": tmp_path / "model", "task": tmp_path / "task"}
 
@@ -584,7 +597,7 @@ def test_refuses_to_predict_without_the_task_head(traversal, head, has, places, 
     fields = {"traversal": traversal, "architectures": heads}
     GPT1Config(hidden_size=8, num_attention_heads=2, **fields).save_pretrained(model)
     words = ["--test_file", "{train}", *OWN[2:], "--model", str(model), "--output_dir", str(tmp_path / "output")]
-    parts = f"task head for classification, but {model} has {has}", "--do_train"
+    parts = "task head for classification, named in", f"but {model} has {has}", "--do_train"
     refusal([*words, "--use_cpu", "--do_predict"], *parts, **places)
 
 
@@ -609,25 +622,7 @@ def test_a_folder_predicts_what_its_run_predicted(kind, folders, capsys):
     predict.main([str(folders / kind), "--file", file, "--device", "cpu"])
     records = read_lines(capsys.readouterr().out)
     for record, of_run in zip(records, read_predictions(folders / kind / "predictions.jsonl"), strict=True):
-        if kind not in ("multiple_choice", "regression"):
-            assert list(record["scores"]) == LABELS[kind]
-            record["scores"] = list(record["scores"].values())
         assert record == {name: approximately(value) for name, value in of_run.items()}
-
-
-def test_each_class_has_a_probability_of_its_own_where_a_row_may_have_several(folders, tmp_path, capsys):
-    folder, file = tmp_path / "several", folders / "data-classification" / "test.jsonl"
-    model = AutoModelForSequenceClassification.from_pretrained(folders / "classification")
-    model.config.problem_type = "multi_label_classification"
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(folders / "classification").save_pretrained(folder)
-    capsys.readouterr()
-    predict.main([str(folder), "--file", str(file), "--device", "cpu"])
-    records, rows = read_lines(capsys.readouterr().out), read_lines(file.read_text(encoding="utf-8"))
-    classify = pipeline("text-classification", str(folder), top_k=None)
-    for record, found in zip(records, classify([row["review"] for row in rows]), strict=True):
-        assert record["scores"] == pytest.approx({one["label"]: one["score"] for one in found}, abs=1e-5)
-        assert set(record["label"]) == {one["label"] for one in found if one["score"] > 0.5}
 
 
 @pytest.mark.parametrize("kind", ["lists", "columns"])
@@ -708,7 +703,7 @@ def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys
     printed = capsys.readouterr()
     assert [record["id"] for record in read_lines(printed.out)] == list(range(7))
     assert printed.err.splitlines()[-2:] == [told, scored]
-    assert "no column 'idd'" in refused(*words, "idd")
+    assert "no column 'idd' to keep (did you mean 'id'?)" in refused(*words, "idd")
     assert "--keep label is the name" in refused(*words, "label")
 
 
@@ -765,7 +760,7 @@ def test_texts_that_the_tokenizer_does_not_know(folders, tokenizer_folder, tmp_p
     file = write_rows(tmp_path / "rows.jsonl", rows)
     data = ["--train_file", file, "--traversal", "classification", "--columns", *COLUMNS["classification"]]
     words = [*data, *fresh_model(tokenizer_folder)]
-    with pytest.raises(ValueError, match=r"100% of the tokens of split 'train'.*--allow_unknown_text"):
+    with pytest.raises(ValueError, match=r"100% .*rows.jsonl, as in '日本語', '日本'\. .*--allow_unknown_text"):
         finetune.main([*words, *training(tmp_path / "out")])
     finetune.main([*words, *training(tmp_path / "out"), "--allow_unknown_text"])
     assert "100.0% of the tokens unknown" in caplog.text
@@ -773,39 +768,29 @@ def test_texts_that_the_tokenizer_does_not_know(folders, tokenizer_folder, tmp_p
     assert "unknown to the tokenizer, as in '日本語', '日本'." in capsys.readouterr().err
 
 
-def test_rows_that_were_cut_say_so(folders, tmp_path, capsys):
-    rows = [{"review": " ".join([GOOD] * 9)}, {"review": GOOD}, {"review": ""}, {"review": " ".join([BAD] * 9)}]
-    file = write_rows(tmp_path / "long.jsonl", rows)
-    words = [str(folders / "classification"), "--file", file, "--max_length", "28", "--skip_bad_rows"]
-    predict.main(words)
-    printed = capsys.readouterr()
-    assert [record.get("truncated") for record in read_lines(printed.out)] == [True, None, None, True]
-    assert printed.err.splitlines()[-1] == "2 of 4 rows were cut to 28 tokens: those with the field `truncated`."
-    predict.main([*words, "--output_file", str(tmp_path / "out.csv")])
-    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
-        assert [line["truncated"] for line in csv.DictReader(file)] == ["True", "", "", "True"]
-    exact = str(len(AutoTokenizer.from_pretrained(folders / "classification")(GOOD)["input_ids"]))
-    short = ["--file", write_rows(tmp_path / "short.jsonl", rows[1:3]), "--max_length", exact]
-    predict.main([*words[:1], "--skip_bad_rows", *short])
-    assert capsys.readouterr().err.count("were cut") == 1  # of the .csv file
-
-
-def test_predict_reads_as_much_as_fine_tuning_did(tokenizer_folder, tmp_path, capsys):
+def test_predict_reads_as_much_as_fine_tuning_did_and_tells_what_is_cut(tokenizer_folder, tmp_path, capsys):
     rows = [*ROWS["classification"], {"review": " ".join([GOOD, BAD] * 2), "mood": "sad"}]
     output, file = tmp_path / "short", write_rows(tmp_path / "rows.jsonl", rows)
     data = ["--train_file", file, "--test_file", file, "--traversal", "classification"]
-    words = [*data, "--columns", *COLUMNS["classification"], *fresh_model(tokenizer_folder), "--max_length", "28"]
+    exact = str(max(len(ids) for ids in AutoTokenizer.from_pretrained(tokenizer_folder)([GOOD, BAD])["input_ids"]) + 2)
+    words = [*data, "--columns", *COLUMNS["classification"], *fresh_model(tokenizer_folder), "--max_length", exact]
     finetune.main([*words, *training(output, "--do_predict")])
     words = ["--model", str(output), "--test_file", file, "--use_cpu", "--do_predict", "--disable_tqdm", "true"]
     finetune.main([*words, "--output_dir", str(tmp_path / "again")])
     capsys.readouterr()
     predict.main([str(output), "--file", file, "--device", "cpu"])
     printed = capsys.readouterr()
-    assert printed.err.splitlines()[-1] == "1 of 3 rows were cut to 28 tokens: those with the field `truncated`."
+    told = f"1 of 3 rows were cut to {exact} tokens: those with the field `truncated`."
+    assert printed.err.splitlines()[-1] == told
     first, again = (read_predictions(folder / "predictions.jsonl") for folder in (output, tmp_path / "again"))
-    for one, other, found in zip(first, again, read_lines(printed.out), strict=True):
-        assert list(found["scores"].values()) == pytest.approx(one["scores"], abs=1e-6)
-        assert other["scores"] == pytest.approx(one["scores"], abs=1e-6)
+    found = read_lines(printed.out)
+    assert [record.pop("truncated", None) for record in found] == [None, None, True]
+    for of_file in (again, found):
+        for one, other in zip(first, of_file, strict=True):
+            assert other["scores"] == pytest.approx(one["scores"], abs=1e-6)
+    predict.main([str(output), "--file", file, "--output_file", str(tmp_path / "out.csv")])
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as lines:
+        assert [line["truncated"] for line in csv.DictReader(lines)] == ["", "", "True"]
 
 
 def test_a_run_is_repeated_by_its_settings(folders, tmp_path):
@@ -824,22 +809,16 @@ def refused(*words: str) -> str:
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv"])
 def test_an_interrupted_prediction_leaves_the_older_file(ending, folders, tmp_path, monkeypatch):
-    calls, describe = [], predict.Predictor.describe
-
-    def interrupted(self, logits):
-        calls.append(output.read_text())
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return describe(self, logits)
+    def interrupted(self, rows, keep):
+        yield {"index": 0}
+        raise KeyboardInterrupt
 
     output = tmp_path / f"out{ending}"
     output.write_text("old\n")
-    monkeypatch.setattr(predict.Predictor, "describe", interrupted)
+    monkeypatch.setattr(predict.Predictor, "predict", interrupted)
     words = [str(folders / "classification"), "--file", str(folders / "data-classification" / "train.jsonl")]
-    words += ["--batch_size", "1"]
     with pytest.raises(KeyboardInterrupt):
         predict.main([*words, "--output_file", str(output)])
-    assert calls == ["old\n", "old\n"]
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(output.name, "old\n")]
 
 

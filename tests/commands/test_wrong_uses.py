@@ -18,7 +18,7 @@ REPRODUCE = ["reproduce", "--model", "m", "--output_dir", "{0}/out"]
 # Words of the command line, and parts of the sentence.
 WRONG = [
     (["finetun"], "unknown command 'finetun'; the closest is 'finetune'"),
-    (["finetune", "--taks", "rte"], "unknown flag --taks; did you mean --task?"),
+    (["finetune", "--taks", "rte"], "unknown flag --taks (did you mean '--task'?)"),
     (["generate", "--max_train_samples", "3"], "unknown flag --max_train_samples."),
     (["finetune", "--task", "rte", "--learning_rate", "fast", *START], "--learning_rate", "'fast'"),
     (["finetune", "--task", "rte", "--eval_strategy", "step", *START], "--eval_strategy", "'step'", "'steps'"),
@@ -51,8 +51,11 @@ WRONG = [
     (["finetune", "--config", "{0}/list.yaml"], "--config {0}/list.yaml has no settings", "`seed: 1`"),
     (["finetune", "--config", "{0}/broken.yaml"], "--config {0}/broken.yaml cannot be read", "line 2, column 1"),
     (["finetune", "--config", "{0}/broken.json"], "--config {0}/broken.json cannot be read", "line 1, column 11"),
-    (["finetune", "--config", "{0}/typo.yaml"], "--config {0}/typo.yaml: unknown flag --sede; did you mean --seed?"),
-    ([*FILES, *FRESH, "--config_overrides", "hiddensize=128"], "'hiddensize=128'", "did you mean hidden_size?"),
+    (
+        ["finetune", "--config", "{0}/typo.yaml"],
+        "--config {0}/typo.yaml: unknown flag --sede (did you mean '--seed'?)",
+    ),
+    ([*FILES, *FRESH, "--config_overrides", "hiddensize=128"], "'hiddensize=128'", "did you mean 'hidden_size'?"),
     ([*FILES, *FRESH, "--config_overrides", "hidden_size=big"], "hidden_size=big", "expected int"),
     ([*FILES, *FRESH, "--config_overrides", "hidden_size=7"], "hidden_size=7", "(12)"),
     ([*FILES[:-1], "txt=text", *START], "--columns has the roles label, txt", "needs text"),
@@ -63,7 +66,7 @@ WRONG = [
     ([*REPRODUCE, "--finetune_arguments", "--seed", "3"], "--finetune_arguments has --seed"),
     (
         [*REPRODUCE, "--finetune_arguments", "--lerning_rate=1"],
-        "did you mean --learning_rate?",
+        "did you mean '--learning_rate'?",
         "gpt1 finetune --help",
     ),
     ([*REPRODUCE, "--finetune_arguments", "--save_strategy", "epochs"], "--save_strategy", "'epochs'", "'epoch'"),

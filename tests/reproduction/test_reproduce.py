@@ -215,7 +215,7 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     work = [Path(call.pop(call.index("--output_dir") + 1)) for call in calls]
     common = ["--data_dir", str(data_dir), "--seed", "3", "--output_dir", "--save_strategy", "no"]
     common += ["--disable_tqdm", "true", "--learning_rate", "5e-4", "--use_cpu"]
-    uses = ["--do_train", "--do_eval", "--eval_predictions"]
+    uses = ["--do_train", "--do_eval"]
     assert calls == [
         ["--task", "rte", *common, *model, *uses],
         ["--task", "rte", *common, *model, "--lm_coef", "0", *uses],

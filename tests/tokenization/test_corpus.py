@@ -227,13 +227,17 @@ def test_a_file_of_any_other_ending_is_text(tmp_path, caplog, monkeypatch):
 
 
 ERRORS = {
-    "latin.txt": (b"caf\xe9 au lait", "not UTF-8 text (invalid continuation byte). Convert it"),
+    "latin.txt": (b"caf\xe9 au lait", "not UTF-8 text (invalid continuation byte). If it is text in LATIN1"),
     "wide.txt.gz": (gzip.compress("wide".encode("utf-16")), "not UTF-8 text"),
     "cut.txt.gz": (gzip.compress(b"words " * 100)[:-9], "ended before the end-of-stream marker"),
     "no.txt.xz": (b"plain", "cannot be read: Input format not supported"),
-    "latin.csv": (b"text\ncaf\xe9 au lait", "cannot be read as csv: 'utf-8' codec can't decode byte 0xe9"),
-    "other.jsonl": (b'{"body": "a"}', "row 0 has no column text; it has body. Name the column of the text"),
-    "number.jsonl": (b'{"text": 5}', "row 0: column text holds 5, which is not text. Name the column"),
+    "latin.csv": (b"text\ncaf\xe9 au lait", "`iconv -f LATIN1 -t UTF-8 {path} > NEW`"),
+    "latin.jsonl": (b'{"text": "caf\xe9 au lait"}', "`iconv -f LATIN1 -t UTF-8 {path} > NEW`"),
+    "wide.csv": ("text\nwide".encode("utf-16"), "`iconv -f UTF-16 -t UTF-8 {path} > NEW`"),
+    "book.xlsx": (b"PK\3\4\xff", "If it is a spreadsheet, save it as CSV (UTF-8)"),
+    "near.jsonl": (b'{"Text": "a"}', "row 0 has no column 'text' (did you mean 'Text'?)"),
+    "other.jsonl": (b'{"body": "a"}', "row 0 has no column 'text'; it has 'body'. Name the column of the text"),
+    "number.jsonl": (b'{"text": 5}', "row 0: column 'text' holds 5, which is not text. Name the column"),
     "blank.txt": (b" \n\n ", "has no text. Give a corpus with text in it"),
     "empty.txt": (b"", "has no text"),
     "empty.jsonl": (b"", "has no text"),
@@ -253,7 +257,7 @@ def test_what_is_wrong_with_a_file(file_name, tmp_path):
     path = tmp_path / file_name
     path.write_bytes(content)
     message = message_of(training_texts, path)
-    assert message.startswith(str(path)) and expected in message
+    assert message.startswith(str(path)) and expected.format(path=path) in message
 
 
 def test_what_is_wrong_with_a_source(tmp_path, monkeypatch):

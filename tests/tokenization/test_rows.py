@@ -425,7 +425,7 @@ def test_lists_of_labels_that_cannot_be_used(tmp_path):
 
     refused("row 1: ", "['sea', 'sun=2']", "0 or 1", columns=["sea", "sun"], sea=[0, 1], sun=[1, 2])
     refused("row 1: ", "'sun=yes'", "1 of 2 rows", columns=["sea", "sun"], sea=["0", "1"], sun=["1", "yes"])
-    refused("has no column 'rain'", "sea, sun", columns=["sea", "rain"], sea=[0, 1], sun=[1, 0])
+    refused("has no column 'rain'", "'sea', 'sun'", columns=["sea", "rain"], sea=[0, 1], sun=[1, 0])
     refused("row 1: ", "has None", "[] for none", tags=[["a", "b"], None])
     refused("classes 'Sea' and 'sea'", "`num_labels`", tags=[["Sea"], ["sea"]])
     files = {"validation": datasets.Dataset.from_dict({"body": ["a film"], "tags": [["rain"]]})}
@@ -443,15 +443,17 @@ def moods(*labels):
     [
         (moods("0.5", "1"), {}, ["0.5", "pass `regression`"]),
         (moods("a", "", "b"), {}, ["row 1: ", "''", "1 of 3 rows", "`skip_bad_rows`"]),
-        (moods("a", "a"), {}, ["1 classes (a)", "at least two"]),
+        (moods("a", "a"), {}, ["1 class (a)", "at least two"]),
         (moods("a", "b"), {"num_labels": 3}, ["2 classes (a, b)", "`num_labels` is 3"]),
         (moods("0", "3"), {"num_labels": 3}, ["class 3", "0 to 2"]),
         (moods("a", "b"), {"label_names": ["a", "c"]}, ["row 1: ", "'b'", "one of a, c"]),
         (moods("a", "7"), {"label_names": ["a", "b"]}, ["row 1: ", "'7'", "one of a, b"]),
         (moods("a", "b"), {"label_names": ["a", "b"], "num_labels": 3}, ["2 classes", "3"]),
-        (moods("a", "b"), {"columns": {"text": "text", "label": "mood"}}, ["no column 'text'", "body, mood"]),
+        (moods("a", "b"), {"columns": {"text": "text", "label": "mood"}}, ["no column 'text'", "'body', 'mood'"]),
+        (moods("a", "b"), {"columns": {"text": "bode", "label": "mood"}}, ["'bode'", "(did you mean 'body'?)"]),
+        (moods("3,5", "1"), {"regression": True}, ["'3,5'", "a number with a decimal point, such as 3.5"]),
         (moods("1", "x"), {"regression": True}, ["row 1: ", "'x'", "1 of 2 rows"]),
-        (moods("1", "2"), {"regression": True, "num_labels": 3}, ["1 classes", "`num_labels` is 3"]),
+        (moods("1", "2"), {"regression": True, "num_labels": 3}, ["1 class (", "`num_labels` is 3"]),
         (moods("a", "b"), {"traversal": "ranking"}, ["'ranking'", "Choose one of classification"]),
     ],
 )
@@ -468,8 +470,8 @@ def test_refusals(tmp_path, rows, options, parts):
         ("c.csv", b"body,label\n", ["no rows"]),
         ("d.jsonl", b'{"body": "a", "label": "x"}\n{"body": "b", "label": \n', ["row 1", "Correct the file"]),
         ("e.jsonl", b'{"body": "a", "label": "x"}\n[1]\n', ["changed from object"]),
-        ("f.csv", b"body,label\ncaf\xe9,x\n", ["byte 0xe9", "save it in UTF-8"]),
-        ("g.csv", b"body,label\n" + b"a,x\n" * 9 + b"caf\xe9,x\n", ["byte 0xe9", "save it in UTF-8"]),
+        ("f.csv", b"body,label\ncaf\xe9,x\n", ["byte 0xe9", "`iconv -f LATIN1 -t UTF-8 {path} > NEW`"]),
+        ("g.csv", b"body,label\n" + b"a,x\n" * 9 + b"caf\xe9,x\n", ["byte 0xe9", "iconv -f LATIN1"]),
         ("h.csv", "body,label\na,x\n".encode("utf-16"), ["byte 0xff", "`iconv -f UTF-16 -t UTF-8 {path} > NEW`"]),
         ("i.jsonl", b'{"body": "a", "label": "x"}\n{"body": "caf\xe9", "label": "y"}\n', ["0xe9", "UTF-8"]),
         ("j.csv", b'body,label\na,x\n"b,y\n', ["as csv", "string starting at row 2", "Correct the file"]),
