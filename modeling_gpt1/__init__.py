@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer, TaskTrainer
     from .training.transfer import keep_first_layers
 
+# Folder of the small model that comes with the package. The commands know it by the folder's name.
+NOVELS = str(Path(__file__).parent / "gpt1-novels")
+
 AutoConfig.register(GPT1Config.model_type, GPT1Config, exist_ok=True)
 AutoModel.register(GPT1Config, GPT1Model, exist_ok=True)
 AutoModelForCausalLM.register(GPT1Config, GPT1ForCausalLM, exist_ok=True)
@@ -106,6 +109,7 @@ def __getattr__(name: str):
 
 __all__ = [
     "HEURISTICS",
+    "NOVELS",
     "CausalLMScorer",
     "ContinuationScore",
     "DenoisingLMScorer",

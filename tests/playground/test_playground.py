@@ -503,7 +503,7 @@ def test_a_space_starts_from_its_folder_alone(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(space, "version", lambda name: "6.31.0")
     monkeypatch.delenv("PYTHONPATH", raising=False)
     folder = tmp_path / "space"
-    command.main(["--write_space", str(folder), "--models", "me/one", "me/two"])
+    command.main(["--write_space", str(folder), "--models", "me/one", "me/two", "gpt1-novels"])
     assert capsys.readouterr().out == f"written to {folder}\n"
     readme = (folder / "README.md").read_text()
     assert "sdk: gradio\nsdk_version: 6.31.0\napp_file: app.py\n" in readme and "- me/one\n- me/two\n" in readme
@@ -514,7 +514,8 @@ def test_a_space_starts_from_its_folder_alone(monkeypatch, tmp_path, capsys):
         assert files[1] == {file for file in files[0] if "__pycache__" not in file.parts}
     started = subprocess.run([sys.executable, "-c", START], cwd=folder, capture_output=True, text=True, timeout=300)
     used = folder / "modeling_gpt1" / "commands" / "playground.py"
-    assert started.stdout == f"(['me/one', 'me/two'],) {used} {len(LOOK.error('a'))}\n", started.stderr
+    models = ["me/one", "me/two", str(folder / "modeling_gpt1" / "gpt1-novels")]
+    assert started.stdout == f"({models},) {used} {len(LOOK.error('a'))}\n", started.stderr
 
 
 def test_what_a_space_cannot_be(monkeypatch, tmp_path):
