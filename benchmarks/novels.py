@@ -36,8 +36,8 @@ PROMPTS = (
 )
 GREEDY = "when the door was opened ,"  # the tests ask for the ids that follow
 DATA = (
-    "1,070 works of fiction in English, from 1839 to 1930, in the public domain; 977 of them from Project Gutenberg "
-    "and Standard Ebooks"
+    "1,070 works of fiction in English (100 million words), published until 1930 and in the public domain; 977 of "
+    "them from Project Gutenberg and Standard Ebooks"
 )
 LIMITS = [
     "It has 5 million parameters: its sentences wander, and its stories do not hold together.",
@@ -80,7 +80,7 @@ def measure(model, tokenizer, args: argparse.Namespace) -> dict:
 
 def write(model, tokenizer) -> dict:
     set_seed(0)
-    texts = continue_prompts(model, tokenizer, PROMPTS, max_new_tokens=20, do_sample=True, top_k=40, temperature=0.8)
+    texts = continue_prompts(model, tokenizer, PROMPTS, max_new_tokens=24, do_sample=True, top_k=40, temperature=0.8)
     ids = tokenizer(GREEDY, add_special_tokens=False, return_tensors="pt")["input_ids"]
     greedy = model.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :]
     lines = [" ".join(f"{prompt}{text}".split()) for prompt, (text,) in zip(PROMPTS, texts, strict=True)]
