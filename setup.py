@@ -81,7 +81,7 @@ setup(
     # The console script must start without importing modeling_gpt1, which brings torch and transformers.
     package_dir={ENTRY: "modeling_gpt1/commands/entry"},
     package_data={
-        "modeling_gpt1": ["py.typed"],
+        "modeling_gpt1": ["py.typed", "gpt1-novels/*"],
         "tokenization": ["py.typed"],
         "modeling_gpt1.commands": ["accelerate/*.yaml"],
         "modeling_gpt1.playground": ["look.*"],

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer, TaskTrainer
     from .training.transfer import keep_first_layers
 
+# Folder of the small model that comes with the package. The commands know it by the folder's name.
+NOVELS = str(Path(__file__).parent / "gpt1-novels")
+
 for _config, _models in ((GPT1Config, modeling_gpt1), (GPT1LSTMConfig, modeling_gpt1_lstm)):
     AutoConfig.register(_config.model_type, _config, exist_ok=True)
     for _auto in (AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForMultipleChoice):
@@ -87,6 +90,7 @@ __all__ = [
     *modeling_gpt1.__all__,
     *modeling_gpt1_lstm.__all__,
     *(name for names in _ON_DEMAND.values() for name in names),
+    "NOVELS",
     "GPT1Tokenizer",
     "TraversalCollator",
     "add_control_tokens",

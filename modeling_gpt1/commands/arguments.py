@@ -22,10 +22,12 @@ from transformers.hf_argparser import HfArg, HfArgumentParser
 from tokenization.control_tokens import unknown_share
 from tokenization.rows import nearest
 
+from .. import NOVELS
 from ..inference.devices import check_device, default_device
 from ..storage.writing import write_atomically
 from .entry import COMMANDS
 
+NAME_MODELS = "model models lstm_model tokenizer_name folder".split()
 # Of these, 0 or less would silently leave rows out.
 AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples".split()
 AT_LEAST_1 += "zero_shot_max_train_samples zero_shot_max_eval_samples jobs rehearse".split()
@@ -101,6 +103,9 @@ class CommandParser(HfArgumentParser):
         for name, value in self.settings.items():
             if name in AT_LEAST_1 and value is not None and value < 1:
                 raise ValueError(f"--{name} is {value}, but must be at least 1.")
+            if name in NAME_MODELS:
+                is_list = isinstance(value, list)
+                setattr(namespace, name, list(map(packaged, value)) if is_list else packaged(value))
         return namespace, rest
 
     def check_flags(self, words: list[str], source: str = "") -> None:
@@ -165,11 +170,16 @@ def read_settings(path: Path) -> dict[str, Any]:
 # ---- Models and devices
 
 
+def packaged(model: str | None) -> str | None:
+    """The folder of the model that comes with the package, for its short name; a folder here of that name wins."""
+    return NOVELS if model == Path(NOVELS).name and not Path(model).exists() else model
+
+
 @dataclass(kw_only=True)
 class OpenedModel:
     """A model that is not trained, and the device that it is put on."""
 
-    model: str | None = HfArg(default=None, help="Folder or hub id.")
+    model: str | None = HfArg(default=None, help="Folder, hub id, or gpt1-novels.")
     revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
     device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
 
@@ -209,7 +219,7 @@ def read_with_model(command: str, words: list[str]) -> Any:
     args, positional = parser.read(words)
     args.model = positional.folder or args.model
     if args.model is None:
-        raise ValueError(f"No model was given. Write its folder or hub id after `gpt1 {command}`.")
+        raise ValueError(f"No model was given. Write a folder, a hub id or gpt1-novels after `gpt1 {command}`.")
     args.model = at_revision(args.model, args.revision)
     check_model("--model", args.model)
     return args

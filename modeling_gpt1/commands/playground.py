@@ -1,5 +1,6 @@
 r"""A page in the browser to look into a model: its traversal's tokens, its probabilities, its losses, what it writes.
 
+    gpt1 playground
     gpt1 playground --models out/quickstart out/quickstart/pretrained
     gpt1 playground --write_space my-space --models me/reviews me/endings
 
@@ -22,7 +23,7 @@ class PlaygroundArguments:
     """Which models the page offers, and where it is served."""
 
     models: list[str] = HfArg(
-        default_factory=lambda: ["openai-community/openai-gpt"],
+        default_factory=lambda: ["gpt1-novels"],
         help="Folders or hub ids to choose from; the first one is opened.",
     )
     server_name: str = HfArg(default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all.")
@@ -34,9 +35,10 @@ ARGUMENTS = (PlaygroundArguments,)
 
 
 def main(arguments: list[str]) -> None:
-    (args,) = parser_of("playground").read(arguments)
+    parser = parser_of("playground")
+    (args,) = parser.read(arguments)
     if args.write_space is not None:
-        write_space(args.write_space, args.models)
+        write_space(args.write_space, parser.settings["models"])  # gpt1-novels is there, too
         print(f"written to {args.write_space}")
         return
     for model in args.models:

@@ -110,11 +110,15 @@ def write_model_card(
     write_atomically(path, str(card))
 
 
-def model_card(model, repo_id: str, adapter: bool = False) -> ModelCard:
-    """The card of a model, or of an adapter for it, alone: what it is and how it is used, without its training run."""
-    data = {"language": "en", "library_name": "peft" if adapter else "transformers"}
+def model_card(model, repo_id: str, adapter: bool = False, license: str | None = None, **facts: Any) -> ModelCard:
+    """The card of a model, or of an adapter for it, alone: what it is and how it is used, without its training run.
+
+    Args:
+        facts: what the template shows besides, such as `data`, `results`, `hyper_parameters` and `limits`.
+    """
+    data = {"language": "en", "license": license, "library_name": "peft" if adapter else "transformers"}
     data |= {"base_model": base_model_of(model), "pipeline_tag": pipeline_tag_of(model)}
-    return _render(model, repo_id, repo_id, [], data, {"data": {}, "results": [], "is_adapter": adapter})
+    return _render(model, repo_id, repo_id, [], data, {"data": {}, "results": [], "is_adapter": adapter, **facts})
 
 
 def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: dict) -> ModelCard:

@@ -63,7 +63,7 @@ def test_the_help_speaks_of_its_own_command(capsys):
     """`--seed` and `--output_dir` mean something else in each; a default of 0 is one."""
     texts = [
         "Seed of the sampling. (0)",
-        "Folder or hub id.",
+        "Folder, hub id, or gpt1-novels.",
         "One of float32, bfloat16, int8. (float32)",
     ]
     for command, *found in (("generate", *texts), ("convert", "The new folder."), ("reproduce", "(1 2 3)")):

@@ -13,6 +13,7 @@ import torch
 from helpers_markup import Markup
 
 from modeling_gpt1 import (
+    NOVELS,
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
@@ -481,7 +482,7 @@ def test_the_command_says_where_the_page_is(monkeypatch, capsys):
 def test_a_space_has_all_that_its_page_needs(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(space, "version", lambda name: "6.31.0")
     folder = tmp_path / "space"
-    command.main(["--write_space", str(folder), "--models", "me/one", "me/two"])
+    command.main(["--write_space", str(folder), "--models", "me/one", "me/two", "gpt1-novels"])
     assert capsys.readouterr().out == f"written to {folder}\n"
     readme = (folder / "README.md").read_text()
     assert "sdk: gradio\nsdk_version: 6.31.0\napp_file: app.py\n" in readme and "- me/one\n- me/two\n" in readme
@@ -495,7 +496,7 @@ def test_a_space_has_all_that_its_page_needs(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(command, "check_model", lambda *_: None)
     with pytest.raises(SystemExit):
         runpy.run_path(str(folder / "app.py"))
-    assert built.call_args.args == (["me/one", "me/two"],)
+    assert built.call_args.args == (["me/one", "me/two", NOVELS],)
 
 
 def test_what_a_space_cannot_be(monkeypatch, tmp_path):

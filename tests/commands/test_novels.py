@@ -1,0 +1,116 @@
+"""The model that comes with the package: found by its name in all commands, as it was measured, a draft for others."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from modeling_gpt1 import NOVELS, GPT1Config, GPT1ForCausalLM
+from modeling_gpt1.commands import entry
+from modeling_gpt1.commands.arguments import parser_of
+from tokenization import GPT1Tokenizer
+
+ROOT = Path(__file__).parents[2]
+# Of no book.
+TEXT = """The rain had fallen since the morning, and the road to the village was deep in mud. Mrs. Hartley stood at the
+window of the parlour and looked for the carriage which was to bring her brother from the station. "He will not come
+to-night," said the old man by the fire. "He said that he would come," she answered, "and he never broke his word." At
+that moment there was a sound of wheels, and a servant ran to open the door."""
+
+
+@pytest.fixture(scope="module")
+def novels():
+    return GPT1ForCausalLM.from_pretrained(NOVELS).eval(), GPT1Tokenizer.from_pretrained(NOVELS)
+
+
+@pytest.fixture(scope="module")
+def measured():
+    newest = max((ROOT / "benchmarks" / "results").glob("????-??-??-novels.json"))
+    return json.loads(newest.read_text(encoding="utf-8"))["results"]
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        *((command, "model") for command in ("finetune", "pretrain", "generate", "zero-shot", "evaluate", "predict")),
+        *[("finetune", "tokenizer_name"), ("reproduce", "model"), ("playground", "models")],
+    ],
+)
+def test_every_command_knows_the_name(command, flag, tmp_path, monkeypatch):
+    def read(name):
+        parser, needed = parser_of(command), {"evaluate": "tasks", "predict": "file", "reproduce": "output_dir"}
+        more = [f"--{needed[command]}", "given"] if command in needed else []
+        value = getattr(parser.parse_known_args([f"--{flag}", name, *more])[0], flag)
+        assert parser.settings[flag] in (name, [name])  # a run's settings hold on other machines, too
+        return value[0] if flag == "models" else value
+
+    monkeypatch.chdir(tmp_path)
+    assert read("gpt1-novels") == NOVELS
+    for name in ("gpt1-novel", "me/gpt1-novels", "gpt2"):
+        assert read(name) == name
+    (tmp_path / "gpt1-novels").mkdir()
+    assert read("gpt1-novels") == "gpt1-novels"
+
+
+def test_it_is_small_and_opens_in_float32(novels):
+    files = {path.name: path.stat().st_size for path in Path(NOVELS).iterdir()}
+    assert sum(files.values()) < 12e6 and not [name for name in files if name.endswith(".py")]
+    with safe_open(Path(NOVELS, "model.safetensors"), "pt") as weights:
+        assert {weights.get_slice(name).get_dtype() for name in weights.keys()} == {"BF16"}
+    assert novels[0].dtype == torch.float32 and novels[0].num_parameters() == 5_464_832
+
+
+def test_it_writes_and_reads_as_measured(novels, measured):
+    model, tokenizer = novels
+    ids = tokenizer(measured["prompt"], add_special_tokens=False, return_tensors="pt")["input_ids"]
+    written = model.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :]
+    assert written.tolist() == measured["greedy"] and len(set(measured["greedy"])) > 3
+    read = tokenizer(TEXT, add_special_tokens=False, return_tensors="pt")["input_ids"]
+    with torch.inference_mode():
+        assert 20 < math.exp(model(read, labels=read).loss) < 90
+
+
+def test_card_and_page_have_the_measured_figures(measured):
+    card, page = (path.read_text(encoding="utf-8") for path in (Path(NOVELS, "README.md"), ROOT / "docs/generate.md"))
+    assert measured["blimp_rows"] == 67_000 and len(measured["lines"]) == 10
+    for part in (
+        f"| held out | perplexity per token | {measured['perplexity']:.4f} |",
+        f"| BLiMP, 67,000 pairs | accuracy | {measured['blimp']:.4f} |",
+        f"| tokens seen in training | {measured['tokens']:,} |",
+        'pipeline("text-generation", modeling_gpt1.NOVELS)',
+        "no facts, follows no instructions",
+    ):
+        assert part in card, part
+    assert "trust_remote_code" not in card and "written without the training run" not in card
+    assert "```text\n" + "\n".join(measured["lines"]) + "\n```" in page
+
+
+def test_it_drafts_for_a_larger_model(novels):
+    """Greedy search with the draft gives the text without it; a larger model that agrees is called less often."""
+    small, tokenizer = novels
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 320, "num_hidden_layers": 5, "num_attention_heads": 4}
+    larger = GPT1ForCausalLM(GPT1Config(vocab_size=small.config.vocab_size, initializer_range=0.1, **sizes)).eval()
+    ids = tokenizer("it was", add_special_tokens=False, return_tensors="pt")["input_ids"]
+    for model in (larger, GPT1ForCausalLM.from_pretrained(NOVELS).eval()):
+        calls, options = [], {"max_new_tokens": 16, "do_sample": False, "pad_token_id": 0}
+        alone = model.generate(ids, **options)
+        with model.register_forward_hook(lambda *_, calls=calls: calls.append(1)):
+            drafted = model.generate(ids, assistant_model=small, **options)
+        assert drafted.tolist() == alone.tolist() and alone.shape == (1, 18)
+    assert len(calls) < 12
+
+
+def test_a_fine_tuning_starts_from_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("own.csv").write_text("text,label\n" + "a fine tale,good\na dull tale,bad\n" * 4, encoding="utf-8")
+    words = "--model gpt1-novels --train_file own.csv --traversal classification --columns text=text label=label"
+    quick = "--do_train --max_steps 1 --use_cpu --report_to none --output_dir out"
+    entry.main(["finetune", *words.split(), *quick.split()])
+    assert re.search(r"^model: gpt1-novels$", Path("out/run.yaml").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    with safe_open("out/model.safetensors", "pt") as weights:
+        assert {weights.get_slice(name).get_dtype() for name in weights.keys()} == {"F32"}
