@@ -17,7 +17,6 @@ from helpers_pretraining import (
     NUM_UPDATES,
     ROWS_PER_UPDATE,
     SAVED_UPDATE,
-    STALL,
     make_model,
     make_trainer,
     train,
@@ -111,10 +110,9 @@ def test_accelerate_launch_refuses_lone_processes_and_ends_when_one_is_killed(fo
     assert re.search(named, output) and "Signal 9 (SIGKILL)" in output, output[-10000:]
 
 
-def test_torchrun_restarts_processes_of_which_one_hangs(folder, tmp_path):
-    """The other waits for the timeout of their group. The second start goes on from the checkpoint, to the bit."""
-    output = restart_together(2, SCRIPT, tmp_path, "restarted", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
-    assert f"Timed out waiting {STALL}000ms" in output, output[-10000:]
+def test_torchrun_restarts_processes_of_which_one_is_killed(folder, tmp_path):
+    """The second start goes on from the checkpoint, to the bit."""
+    restart_together(2, SCRIPT, tmp_path, "restarted", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     for record, expected in zip(records(tmp_path, "restarted"), records(folder, "map"), strict=True):
         assert record["log"] == expected["log"] and record["eval_loss"] == expected["eval_loss"]
         num_rows = (NUM_UPDATES - SAVED_UPDATE) * ROWS_PER_UPDATE // 2
