@@ -236,6 +236,13 @@ def test_a_graph_follows_no_plan(monkeypatch):
     torch.testing.assert_close(found, results(model, without_plan(batch))[0], atol=0, rtol=0)
 
 
+def test_labels_of_a_plan_can_be_left_out():
+    model, collate, batches = make("blocks")
+    batch = collate(batches[0])
+    batch["labels"][0, 1:3] = -100
+    torch.testing.assert_close(model(**batch).loss, model(**without_plan(batch)).loss)
+
+
 def test_a_plan_that_stayed_behind_is_fetched():
     """transformers' `BatchEncoding.to` moves tensors alone."""
     model, collate, batches = make("multiple_choice")
@@ -270,6 +277,7 @@ def test_the_padded_way_is_taken_where_something_needs_it(tiny_model, change):
     num_padded, num_real = batch["input_ids"].numel(), int(batch["attention_mask"].sum())
     assert results(model, batch)[1] < num_real
     change(model, batch)
+    batch["lm_mask"] = batch["input_ids"] % 3 > 0
     found, num_tokens = results(model, batch)
     assert num_tokens == num_padded
     torch.testing.assert_close(found, results(model, without_plan(batch))[0], atol=1e-6, rtol=1e-5)
