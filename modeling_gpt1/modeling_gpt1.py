@@ -740,6 +740,8 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             num_items_in_batch (`int`): divisor of the summed loss. Default: the number of targets in this call.
             plan ([`tokenization.BatchPlan`]): the batch's plan, which `BlockCollator` makes.
         """
+        if kwargs.get("shift_labels") is not None:
+            raise ValueError("`shift_labels`, the targets of sharded sequences, are not read. Pass `labels` alone.")
         plan = plan_to_follow(self, plan, input_ids, attention_mask, labels, **kwargs)
         # A mask makes the host wait; without one, positions would mark packed sequences.
         if plan is not None and plan.is_right_padded and position_ids is None and not can_read(input_ids):

@@ -196,6 +196,12 @@ def test_example_losses_of_rows(tiny_model):
     assert model.train()(input_ids, labels=labels).example_losses is None
 
 
+def test_targets_of_sharded_sequences_are_refused(tiny_model):
+    input_ids = random_ids(2, 6)
+    with pytest.raises(ValueError, match="Pass `labels` alone"):  # they would be predicted across the shards' borders
+        tiny_model(GPT1ForCausalLM)(input_ids, labels=input_ids, shift_labels=input_ids)
+
+
 # ---- Too long, both or neither.
 
 
