@@ -4,12 +4,13 @@ Where rows cannot be used, the error names the file and its line or row, what it
 is split as in the released `datasets.py` (https://github.com/openai/finetune-transformer-lm/blob/master/datasets.py).
 """
 
+import difflib
 import glob
 import logging as standard_logging
 import math
 import re
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,17 @@ def listed(names: Collection[str]) -> str:
     """The first ten names, and how many there are more."""
     more = f", … and {len(names) - 10:,} more" if len(names) > 10 else ""
     return ", ".join(islice(names, 10)) + more
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 class`, `2 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A question that names the nearest of the names, if one is near."""
+    near = difflib.get_close_matches(name, names, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 # ---- The tasks of the paper

@@ -45,6 +45,8 @@ def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArg
         tasks, names: of the harness, from `specify_tasks`.
     """
     from lm_eval import evaluator
+    from lm_eval.api import model as requests_of_harness
+    from lm_eval.api import task as tasks_of_harness
 
     from ..evaluation.harness import SharedContextLM
     from ..evaluation.local_rows import all_tasks
@@ -56,6 +58,8 @@ def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArg
     with one_save(model):
         language_model = SharedContextLM(model, tokenizer=arguments.tokenizer_name or model, **options)
     evaluator.get_git_commit_hash = lambda: None  # outside a repository git complains on the screen
+    for module in (requests_of_harness, tasks_of_harness):
+        module.tqdm = lambda rows, **_: rows  # one bar is enough, that of the scores
     results = evaluator.simple_evaluate(
         language_model,
         tasks=tasks,

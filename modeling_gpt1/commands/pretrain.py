@@ -322,12 +322,16 @@ def main(arguments: list[str]) -> None:
     if corpus_args.max_words or corpus_args.save_at_words:
         saved, words_per_update, line = plan_words(corpus_args, training_args, len(train_blocks))
         lines.append(line)
+    watched = validation_blocks and evenly_spaced(validation_blocks, corpus_args.max_eval_blocks)
+    is_part = bool(held_out) and len(watched) < len(validation_blocks)
+    if is_part:
+        lines.append(f"evaluation: of {len(watched):,} of these blocks during training, of all at the end")
     trainer = family.trainer_class(
         model,
         training_args,
         data_collator=family.collator(tokenizer, training_args.seed, train_blocks),
         train_dataset=train_blocks,
-        eval_dataset=validation_blocks and evenly_spaced(validation_blocks, corpus_args.max_eval_blocks),
+        eval_dataset=watched,
         processing_class=tokenizer,
         callbacks=[make_samples(model_args.prompts, tokenizer, model)] if family.is_causal else None,
     )
@@ -343,6 +347,8 @@ def main(arguments: list[str]) -> None:
         end_processes(trainer)
         return
     if validation_blocks is not None:
+        if is_part:
+            runs.say(f"evaluation of all {len(validation_blocks):,} blocks:")
         metrics = trainer.evaluate(validation_blocks)
         trainer.save_metrics("eval", metrics)
         trainer.eval_dataset = validation_blocks  # the card tells how many its figures are of

@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
 from transformers.hf_argparser import HfArg
 
 from tokenization import load_task, open_tokenizer
-from tokenization.rows import are_all_labelled
+from tokenization.rows import are_all_labelled, counted
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
@@ -157,8 +157,11 @@ def main(arguments: list[str]) -> None:
         scorer = load_scorer(model["model"], args)
         answers = {name: ask(scorer, of_task, args) for name, of_task in tasks.items()}
         results.append({**model, "method": scorer.method, "tasks": answers})
-        where = model["model"] if model.get("step") is None else f"{model['step']} updates"
-        figures = (f"{name} {of[of['metric']]:.3f} ({of['normalised']:+.2f})" for name, of in answers.items())
+        where = model["model"] if model.get("step") is None else counted(model["step"], "update")
+        figures = (
+            f"{name} {of['metric']} {of[of['metric']]:.3f} (normalised {of['normalised']:+.2f})"
+            for name, of in answers.items()
+        )
         print(f"{where} ({scorer.method}): {', '.join(figures)}", flush=True)
         output = Path(args.output_file)
         output.parent.mkdir(parents=True, exist_ok=True)

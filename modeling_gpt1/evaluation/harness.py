@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from logging import getLogger
 
+from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
@@ -94,6 +95,9 @@ class SharedContextLM(HFLM):
             )
         return context_ids, continuation_ids
 
+    def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
+        return super().loglikelihood_rolling(requests, disable_tqdm=True)  # the bar of the scores is enough
+
     def _loglikelihood_tokens(
         self,
         requests: Sequence[tuple[tuple[str, str] | None, list[int], list[int]]],
@@ -125,7 +129,7 @@ class SharedContextLM(HFLM):
             logger.warning(f"{share:.0%} of the tokens are unknown to the tokenizer, as in {examples[0][:60]!r}.")
         contexts = sorted(places, key=len, reverse=True)
         answers = [(0.0, True)] * len(requests)
-        with tqdm(total=len(requests), disable=disable_tqdm or self.rank != 0, desc="Scoring continuations") as bar:
+        with tqdm(total=len(requests), disable=disable_tqdm or self.rank != 0 or None, desc="Scoring continuations") as bar:
             for first in range(0, len(contexts), CONTEXTS_AT_ONCE):
                 chunk = contexts[first : first + CONTEXTS_AT_ONCE]
                 scores = self.scorer.score_ids(

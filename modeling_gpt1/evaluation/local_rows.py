@@ -4,10 +4,10 @@ A definition is taken as it is, and nothing is changed but where the rows are, s
 folder with a folder per task, as everywhere in this package, holds the rows under the hub's names.
 """
 
+import logging
 import re
 from functools import cache, lru_cache
 from itertools import groupby
-from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from tokenization.rows import FILE_BUILDERS, read_file
+from tokenization.rows import FILE_BUILDERS, nearest, read_file
 
 # Tasks whose folder is not called as the task; the files of RACE have the beginning `high_`.
 FOLDERS = {"storycloze_2016": "story_cloze", "lambada_standard": "lambada", "wikitext": "wikitext2_raw"}
@@ -25,8 +25,8 @@ PREFIXES = {"race": "high_"}
 BLIMP = "blimp_"
 SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
 GROUP_SETTINGS = ("group", "group_alias", "aggregate_metric_list", "metadata")
-# The harness tells of every task with rows of its own how they could be asked for otherwise.
-getLogger("lm_eval.api.task").addFilter(lambda record: "Custom kwargs" not in record.getMessage())
+# What the harness tells of each of its tasks is about their definitions, such as a metric without an aggregation.
+logging.getLogger("lm_eval.api.task").setLevel(logging.ERROR)
 
 
 @cache
@@ -71,7 +71,8 @@ def specify_tasks(
 def _matching(task: str) -> list[str]:
     names = all_tasks().match_tasks([task])
     if not names:
-        raise ValueError(f"lm-evaluation-harness has no task {task!r}. `lm_eval ls tasks` lists all.")
+        near = nearest(task, all_tasks().all_tasks)
+        raise ValueError(f"lm-evaluation-harness has no task {task!r}{near}. `lm_eval ls tasks` lists all.")
     return sorted(names)
 
 

@@ -3,6 +3,8 @@
 import math
 from pathlib import Path
 
+from tokenization.rows import counted
+
 FLATTERED = (
     "The tokenizer does not give back case and spaces, which the model therefore need not predict: perplexities per "
     "word and byte are lower than those of a model that predicts them."
@@ -75,7 +77,7 @@ def chance_of(results: dict, task: str) -> float | None:
 
 def table(results: dict, model: dict) -> str:
     """A Markdown table with a line per metric of each task of `shown_tasks`."""
-    title = model["model"] if model.get("step") is None else f"{model['model']}, {model['step']} updates"
+    title = model["model"] if model.get("step") is None else f"{model['model']}, {counted(model['step'], 'update')}"
     lines = [f"**{title}**", "", "| task | split | rows | shots | metric | value | chance |"]
     lines.append("|---|---|---|---|---|---|---|")
     for task in shown_tasks(results):

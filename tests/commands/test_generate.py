@@ -4,10 +4,11 @@ import json
 
 import pytest
 import torch
+import transformers
 from transformers import RobertaConfig
 from transformers.utils.logging import disable_progress_bar
 
-from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
 from modeling_gpt1.commands import generate
 from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.inference.quantization import GPT1Int8Linear
@@ -65,6 +66,17 @@ def test_prompts_that_the_tokenizer_does_not_know_are_told(run, capsys, folder):
 def test_a_static_cache_is_asked_for():
     (args,) = parser_of("generate").read(["--static_cache"])
     assert args.generation["cache_implementation"] == "static"
+
+
+def test_a_fine_tuned_folder_leaves_out_its_head_without_a_word(tiny_model, tiny_tokenizer, tmp_path, caplog):
+    model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), max_position_embeddings=80)
+    model.save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    monitored = transformers.utils.logging.get_logger("transformers")
+    monitored.addHandler(caplog.handler)
+    generate.main([str(tmp_path), "--prompts", "a", "--max_new_tokens", "2", "--device", "cpu"])
+    monitored.removeHandler(caplog.handler)
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])

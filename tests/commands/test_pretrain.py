@@ -205,11 +205,15 @@ def test_the_screen_of_a_run(books, caplog, capfd):
     assert "0 / 0" not in printed and "{" not in printed and "PAD/BOS/EOS" not in printed
 
 
-def test_the_last_evaluation_takes_all_blocks(books):
+def test_the_last_evaluation_takes_all_blocks(books, caplog):
     output_dir = books / "out"
     limit = ("--eval_strategy", "steps", "--eval_steps", "3", "--max_eval_blocks", "1")
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES, *limit))
     *_, few, all_blocks = [record for record in figures(output_dir) if "eval_loss" in record]
+    assert "evaluation: of 1 of these blocks during training, of all at the end" in caplog.messages
+    last, name, figure, _ = caplog.messages[-4:]
+    assert re.fullmatch(r"evaluation of all \d+ blocks:", name) and last.startswith("step 6 · ")
+    assert figure.startswith("step 6/6 · evaluation")
     assert few["eval_loss"] != all_blocks["eval_loss"]
     results = json.loads((output_dir / "eval_results.json").read_text())
     assert results["eval_loss"] == all_blocks["eval_loss"]

@@ -50,8 +50,9 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
     assert cola["threshold"] < -0.1
     assert sst2["accuracy"] in (0.0, 1.0) and sst2["threshold"] is None and sst2["num_train_rows"] == 0
     assert capsys.readouterr().out == (
-        f"{model} (log-probability): cola {cola['matthews_correlation']:.3f} ({cola['normalised']:+.2f}), "
-        f"sst2 {sst2['accuracy']:.3f} ({sst2['normalised']:+.2f})\nwritten to {output}\n"
+        f"{model} (log-probability): cola matthews_correlation {cola['matthews_correlation']:.3f} (normalised "
+        f"{cola['normalised']:+.2f}), sst2 accuracy {sst2['accuracy']:.3f} (normalised {sst2['normalised']:+.2f})\n"
+        f"written to {output}\n"
     )
     zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1"])
     zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1", "--calibrate"])
@@ -76,7 +77,7 @@ def test_settings_overwrite_neither_results_nor_those_of_the_run(save_model, dat
 def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
     run, output = tmp_path / "run", tmp_path / "results.json"
     save_model(run)
-    for step in (20, 0, 100):
+    for step in (20, 1, 100):
         save_model(run / f"checkpoint-{step}", seed=step)
         state = {"num_input_tokens_seen": 10 * step}
         (run / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
@@ -84,9 +85,9 @@ def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
     arguments = ["--checkpoints", str(run), "--data_dir", data_dir, "--tasks", "cola", "sst2", "--device", "cpu"]
     zero_shot.main([*arguments, "--output_file", str(output)])
     results = json.loads(output.read_text())["results"]
-    assert [(result["step"], result["tokens"]) for result in results] == [(0, 0), (20, 200), (100, 1000)]
+    assert [(result["step"], result["tokens"]) for result in results] == [(1, 10), (20, 200), (100, 1000)]
     assert len({result["tasks"]["cola"]["threshold"] for result in results}) == 3
-    assert capsys.readouterr().out.startswith("0 updates (log-probability): cola ")
+    assert capsys.readouterr().out.startswith("1 update (log-probability): cola ")
 
 
 def test_openai_gpt_scores_as_the_folder_converted_from_it(openai_gpt_folder, plain_tokenizer, tmp_path):

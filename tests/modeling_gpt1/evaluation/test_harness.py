@@ -399,7 +399,7 @@ def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("pika", "lm-evaluation-harness has no task 'pika'. `lm_eval ls tasks` lists all."),
+        ("pika", "lm-evaluation-harness has no task 'pika' (did you mean 'piqa'?). `lm_eval ls tasks` lists all."),
         (
             "piqa",
             "Task 'piqa' needs a file validation (.jsonl, .jsonl.gz, .csv or .parquet) in {folder}/piqa, which has",
