@@ -129,7 +129,8 @@ class SharedContextLM(HFLM):
             logger.warning(f"{share:.0%} of the tokens are unknown to the tokenizer, as in {examples[0][:60]!r}.")
         contexts = sorted(places, key=len, reverse=True)
         answers = [(0.0, True)] * len(requests)
-        with tqdm(total=len(requests), disable=disable_tqdm or self.rank != 0 or None, desc="Scoring continuations") as bar:
+        is_hidden = disable_tqdm or self.rank != 0 or None  # None: where no terminal is
+        with tqdm(total=len(requests), disable=is_hidden, desc="Scoring continuations") as bar:
             for first in range(0, len(contexts), CONTEXTS_AT_ONCE):
                 chunk = contexts[first : first + CONTEXTS_AT_ONCE]
                 scores = self.scorer.score_ids(

@@ -90,7 +90,7 @@ def test_a_task_with_dollars_is_no_formula(tmp_path):
         (["--model", "{model}", "--device", "gpu"], "--device gpu"),
         (["--checkpoints", "{empty}"], "{empty} has no checkpoint with a model"),
         (["--model", "{model}", "--data_dir", "{empty}"], "Task 'copa' needs a file validation ("),
-        (["--model", "{model}", "--tasks", "cop"], "lm-evaluation-harness has no task 'cop' (did you mean 'copa'?). `lm_eval ls tasks` lists all."),
+        (["--model", "{model}", "--tasks", "cop"], "lm-evaluation-harness has no task 'cop' (did you mean 'copa'?)."),
     ],
 )
 def test_what_is_refused(save_model, tmp_path, arguments, message):

@@ -205,12 +205,13 @@ def test_the_screen_of_a_run(books, caplog, capfd):
     assert "0 / 0" not in printed and "{" not in printed and "PAD/BOS/EOS" not in printed
 
 
-def test_the_last_evaluation_takes_all_blocks(books, caplog):
-    output_dir = books / "out"
-    limit = ("--eval_strategy", "steps", "--eval_steps", "3", "--max_eval_blocks", "1")
+def test_the_last_evaluation_takes_all_blocks(books, caplog, monkeypatch):
+    output_dir, chosen, select = books / "out", [], Dataset.select
+    monkeypatch.setattr(Dataset, "select", lambda self, rows: chosen.append(list(rows)) or select(self, chosen[-1]))
+    limit = ("--eval_strategy", "steps", "--eval_steps", "3", "--max_eval_blocks", "2")
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES, *limit))
     *_, few, all_blocks = [record for record in figures(output_dir) if "eval_loss" in record]
-    assert "evaluation: of 1 of these blocks during training, of all at the end" in caplog.messages
+    assert "evaluation: of 2 of these blocks during training, of all at the end" in caplog.messages
     last, name, figure, _ = caplog.messages[-4:]
     assert re.fullmatch(r"evaluation of all \d+ blocks:", name) and last.startswith("step 6 · ")
     assert figure.startswith("step 6/6 · evaluation")
@@ -218,7 +219,8 @@ def test_the_last_evaluation_takes_all_blocks(books, caplog):
     results = json.loads((output_dir / "eval_results.json").read_text())
     assert results["eval_loss"] == all_blocks["eval_loss"]
     card = (output_dir / "README.md").read_text(encoding="utf-8")
-    assert int(re.search(r" for training, (\d+) for evaluation", card)[1]) > 1
+    number = int(re.search(r" for training, (\d+) for evaluation", card)[1])
+    assert number > 2 and chosen == [[0, number // 2]]
 
 
 def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(books, caplog):
@@ -255,7 +257,7 @@ def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
     load_blocks = pretrain.load_blocks
     monkeypatch.setattr(pretrain, "load_blocks", lambda **kwargs: stored.append(kwargs) or load_blocks(**kwargs))
     output_dir = books / "out"
-    streaming = ("--streaming", "--num_merges", "60", "--config_overrides", SIZES, "--shuffle_buffer", "3")
+    streaming = ("--streaming", "--num_merges", "60", "--config_overrides", SIZES)
     pretrain.main(arguments(books, output_dir, *streaming))
     assert [kwargs.get("streaming", False) for kwargs in stored] == [True, False]
     assert json.loads((output_dir / "train_results.json").read_text())["train_loss"] > 0
@@ -266,15 +268,9 @@ def test_rows_of_tables_are_documents(books):
     (books / "stories.jsonl").write_text("".join(lines), encoding="utf-8")
     corpus = pretrain.CorpusArguments(train_files=[str(books / "stories.jsonl")], text_column="story")
     tokenizer = GPT1Tokenizer.train(iter(SENTENCES), num_merges=30, show_progress=False)
-    blocks = pretrain.prepare_blocks(corpus.train_source, corpus, tokenizer, 512, seed=0)
+    blocks = pretrain.prepare_blocks("train", corpus, tokenizer, 512)
     expected = [tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in SENTENCES]
     assert list(blocks["input_ids"]) == expected
-
-
-def test_evenly_spaced():
-    blocks = Dataset.from_dict({"input_ids": [[index] for index in range(10)]})
-    assert list(pretrain.evenly_spaced(blocks, 4)["input_ids"]) == [[0], [2], [5], [7]]
-    assert pretrain.evenly_spaced(blocks, 10) is blocks and pretrain.evenly_spaced(blocks, None) is blocks
 
 
 @pytest.mark.parametrize(
