@@ -159,7 +159,8 @@ def main(arguments: list[str]) -> None:
         raise ValueError(f"--output_dir {output} has results{end}.json already. Pass another folder.")
     output.mkdir(parents=True, exist_ok=True)
     places = find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
-    specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate)
+    # Reading the harness's definitions takes seconds.
+    specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate) if by_harness else ([], [])
     for model in models:
         results: dict | None = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
         if by_harness:

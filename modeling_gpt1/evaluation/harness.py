@@ -69,12 +69,8 @@ class SharedContextLM(HFLM):
         # Where a request is too long, its beginning is cut, and said so.
         self.tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
         self.sentence_prefix, self.num_sentences = sentence_prefix, 0
-        self.scorer = CausalLMScorer(
-            self.model,
-            batch_tokens=int(batch_tokens),
-            max_length=self.max_length,
-            start_ids=[],
-        )
+        options = {"batch_tokens": int(batch_tokens), "max_length": self.max_length, "start_ids": []}
+        self.scorer = CausalLMScorer(self.model, **options)
 
     def _create_tokenizer(self, pretrained, tokenizer, **kwargs) -> None:
         super()._create_tokenizer(pretrained, tokenizer, **kwargs)

@@ -111,7 +111,7 @@ def write_model_card(
 
 
 def model_card(model, repo_id: str, adapter: bool = False) -> ModelCard:
-    """The card of a model, or of an adapter for it, alone: what it is and how it is used, without its training run."""
+    """The card of a model, or of an adapter for it, without its training run."""
     data = {"language": "en", "library_name": "peft" if adapter else "transformers"}
     data |= {"base_model": base_model_of(model), "pipeline_tag": pipeline_tag_of(model)}
     return _render(model, repo_id, repo_id, [], data, {"data": {}, "results": [], "is_adapter": adapter})
@@ -185,8 +185,7 @@ def data_of(trainer, model, names: list[str], hub_names: list[str], configuratio
     evaluated = trainer.eval_dataset
     evaluated = evaluated if isinstance(evaluated, Mapping) else {"evaluation": evaluated}
     rows = {"training": trainer.train_dataset, **evaluated}
-    counts = [f"{len(dataset):,} for {cell(use)}" for use, dataset in rows.items() if hasattr(dataset, "__len__")]
-    if counts:
+    if counts := [f"{len(one):,} for {cell(use)}" for use, one in rows.items() if hasattr(one, "__len__")]:
         facts["examples" if is_task_model(model) else "blocks"] = ", ".join(counts)
     if trainer.state.num_input_tokens_seen:
         facts["tokens seen in training"] = f"{trainer.state.num_input_tokens_seen:,}"
@@ -225,12 +224,7 @@ def adapter_of(model) -> dict[str, Any]:
 def last_evaluation(
     log_history: list[dict[str, Any]], split_names: list[str] = (), split: str | None = None
 ) -> list[dict[str, Any]]:
-    """Name, value and split of each metric of the last evaluated step.
-
-    Args:
-        split_names: of the data sets, with which their metrics' names begin.
-        split: the data set's name if there is only one.
-    """
+    """Name, value and split of each metric of the last evaluated step; of several data sets by their names."""
     found = [
         (record["step"], key.removeprefix("eval_"), value)
         for record in log_history

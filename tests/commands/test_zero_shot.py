@@ -148,7 +148,7 @@ def test_rows_are_drawn_by_the_seed(tmp_path):
 
     def drawn(seed):
         arguments = zero_shot.ZeroShotArguments(model="model", data_dir=str(tmp_path), max_eval_samples=5, seed=seed)
-        return [row["sentence"] for row in zero_shot.load_questions("sst2", arguments).rows]
+        return [row["sentence"] for row in zero_shot.load_questions("sst2", arguments)[1]]
 
     assert len(drawn(0)) == 5 and drawn(0) == drawn(0) and drawn(0) != drawn(1)
     assert drawn(0) != [row["sentence"] for row in rows[:5]]
@@ -161,12 +161,12 @@ def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
     write(tmp_path / "sst2", "test", [row, {**row, "label": hidden}])
 
     arguments = zero_shot.ZeroShotArguments(model="model", data_dir=str(tmp_path))
-    assert zero_shot.load_questions("sst2", arguments).split == "validation"
+    assert zero_shot.load_questions("sst2", arguments)[0] == "validation"
     (tmp_path / "sst2" / "validation.jsonl").unlink()
     with pytest.raises(ValueError, match="'sst2' are hidden in test. Add a split with labels"):
         zero_shot.load_questions("sst2", arguments)
     write(tmp_path / "sst2", "test", [row, {**row, "label": 0}])
-    assert zero_shot.load_questions("sst2", arguments).split == "test"
+    assert zero_shot.load_questions("sst2", arguments)[0] == "test"
 
 
 def refusal(function, *args) -> str:
