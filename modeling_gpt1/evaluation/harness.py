@@ -25,8 +25,7 @@ logger = logging.get_logger(__name__)
 # The harness takes a model that it does not list for a decoder, and says so; that is checked here.
 getLogger("lm_eval.models.huggingface").addFilter(lambda record: "neither marked as" not in record.getMessage())
 
-# Contexts between two steps of the progress bar.
-CONTEXTS_AT_ONCE = 256
+CONTEXTS_AT_ONCE = 256  # between two steps of the progress bar
 
 
 @register_model("gpt1")

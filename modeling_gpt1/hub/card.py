@@ -73,9 +73,7 @@ def write_model_card(
     repo_id = getattr(trainer, "hub_model_id", None) or trainer.args.hub_model_id
     name = model_name or repo_id or Path(trainer.args.output_dir).resolve().name
     base_model = finetuned_from or base_model_of(model)
-    names, hub_names, configurations = (
-        as_list(given) for given in (dataset or dataset_tags, dataset_tags, dataset_args)
-    )
+    names, hub_names, configurations = map(as_list, (dataset or dataset_tags, dataset_tags, dataset_args))
     splits = list(trainer.eval_dataset) if isinstance(trainer.eval_dataset, Mapping) else []
     results = last_evaluation(trainer.state.log_history, splits, dataset_split)
     tag = (as_list(tasks) or [pipeline_tag_of(model, objective)])[0]
@@ -104,10 +102,9 @@ def write_model_card(
         facts["mask"] = getattr(trainer.processing_class, "mask_token", None)
         facts["longest"] = getattr(trainer.data_collator, "max_length", None)
     tags = [*as_list(tags), *as_list(getattr(model, "model_tags", None))]
-    card = _render(model, name, repo_id or name, tags, data, facts)
     path = Path(trainer.args.output_dir, "README.md")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, str(card))
+    write_atomically(path, str(_render(model, name, repo_id or name, tags, data, facts)))
 
 
 def model_card(model, repo_id: str, adapter: bool = False) -> ModelCard:
@@ -160,9 +157,9 @@ def classes_of(model) -> str | None:
     config = model.config
     if not is_task_model(model) or is_regression(config) or has_choices(config.traversal):
         return None
-    names = [cell(str(config.id2label[index])) for index in range(min(config.num_labels, MOST_CLASSES))]
-    more = config.num_labels - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    names = [cell(str(config.id2label[index])) for index in range(config.num_labels)]
+    more = len(names) - MOST_CLASSES
+    return ", ".join(names[:MOST_CLASSES]) + (f" and {more} more" if more > 0 else "")
 
 
 def base_model_of(model) -> str | None:
