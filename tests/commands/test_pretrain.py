@@ -23,6 +23,7 @@ from modeling_gpt1.training.families import FAMILIES
 from tokenization import GPT1Tokenizer
 
 SENTENCES = ("The cat sat on the mat.", "A dog saw the cat.", "Then the dog ran home, and the cat slept.")
+BERT = ("--family", "bert", "--config_overrides")
 SIZES = "hidden_size=16,num_hidden_layers=1,num_attention_heads=2,max_position_embeddings=32"
 
 
@@ -282,6 +283,11 @@ def test_rows_of_tables_are_documents(books):
         (["--streaming", "--save_at_words", "1M"], ["--streaming does not count words"]),
         (["--save_at_words", "1M", "ten"], ["'ten' is no number of words", "10M"]),
         (["--max_words", "1M"], ["--max_words 1M", "--max_steps 6", "Leave one"]),
+        (["--family", "bert", "--streaming"], ["--streaming stores no blocks, but bert draws other blocks"]),
+        ([*BERT, "hidden_size=33"], ["cannot be built: The hidden size (33) is not a multiple"]),
+        ([*BERT, "hidden_act=foo"], ["cannot be built: 'foo'"]),
+        ([*BERT, "hidden_size=-24"], ["cannot be built: Trying to create tensor with negative dimension -24"]),
+        ([*BERT, "embd_pdrop=0"], ["'embd_pdrop=0'", "field=value is needed", "a field of BertConfig"]),
     ],
 )
 def test_refusals(books, more, parts):
@@ -436,23 +442,3 @@ def test_text_that_a_given_tokenizer_does_not_know(books, bpe):
     with pytest.raises(ValueError, match=r"does not know \d+% of the tokens of the text.*--allow_unknown_text"):
         pretrain.main(words)
     pretrain.main([*words, "--allow_unknown_text", "--max_steps", "1"])
-
-
-@pytest.mark.parametrize(
-    ("family", "given", "part"),
-    [
-        ("bert", "hidden_size=33", "cannot be built: The hidden size (33) is not a multiple"),
-        ("bert", "hidden_act=foo", "cannot be built: 'foo'"),
-        ("roberta", "hidden_size=-24", "cannot be built: Trying to create tensor with negative dimension -24"),
-        ("roberta", "embd_pdrop=0", "'embd_pdrop=0'; field=value is needed, with a field of RobertaConfig"),
-    ],
-)
-def test_wrong_fields_of_a_family(books, family, given, part):
-    with pytest.raises(ValueError) as error:
-        pretrain.main(arguments(books, books / "out", "--family", family, "--config_overrides", given))
-    assert part in str(error.value)
-
-
-def test_a_family_that_draws_blocks_reads_no_stream(books):
-    with pytest.raises(ValueError, match="--streaming stores no blocks, but bert draws other blocks"):
-        pretrain.main(arguments(books, books / "out", "--family", "bert", "--streaming"))
