@@ -129,8 +129,7 @@ def read_items(task: SentenceTask, folder: Path, num_rows: int | None = None) ->
 
 
 def score_items(scorer: Scorer, items: Sequence[Item]) -> list[list[float]]:
-    """
-    The log-probability of the scored part of each sentence; of a masked model, its pseudo-log-likelihood.
+    """The log-probability of the scored part of each sentence; of a masked model, its pseudo-log-likelihood.
 
     A token that reaches into the scored part belongs to it. Without anything before it the first token is not scored.
     """
@@ -280,10 +279,7 @@ def age_correlation(results: list[dict], children_file: Path) -> dict[str, float
 
     A child has learnt it at the month in which a sigmoid over the shares of children who know it crosses one half; a
     model where one over its surprisals crosses the middle between that of guessing one of 300,000 words and its least.
-
-    Args:
-        results: rows of `word_surprisals` with `word_count`, the words that the model had read, in ascending order.
-        children_file: a CSV file with `word` and a column per month from 16 to 30.
+    The rows of `word_surprisals` have `word_count`, too, the words that the model had read, in ascending order.
     """
     from scipy.stats import pearsonr
 

@@ -59,14 +59,9 @@ def write_model_card(
 ) -> None:
     """Writes the card of a run to `README.md` in the trainer's output folder.
 
-    It has facts of the model, of the data and of the training, and a `model-index` of the last evaluation.
-
-    Args:
-        trainer ([`transformers.Trainer`]): after training, if there was one.
-        language, license, …, dataset_args: as in [`transformers.Trainer.create_model_card`].
-        dataset_split (`str`, *optional*): name of the evaluated split, if there is only one.
-        objective (`str`, *optional*): key of `PIPELINE_TAGS`, for the pre-training of another family.
-        has_sentences (`bool`): the loss has the relation between two segments, too.
+    It has facts of model, data and training, and a `model-index` of the last evaluation. The arguments
+    are those of [`transformers.Trainer.create_model_card`], and `dataset_split`, the name of the evaluated split if
+    there is only one. A pre-training of another family has an `objective`, which may be of two segments, too.
     """
     whole = trainer.accelerator.unwrap_model(trainer.model)
     model = without_adapter(whole)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from conftest import SPLIT_IN_TWO_WAYS
+from helpers_refusals import refusal
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -167,12 +168,6 @@ def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
         zero_shot.load_questions("sst2", arguments)
     write(tmp_path / "sst2", "test", [row, {**row, "label": 0}])
     assert zero_shot.load_questions("sst2", arguments)[0] == "test"
-
-
-def refusal(function, *args) -> str:
-    with pytest.raises(ValueError) as error:
-        function(*args)
-    return str(error.value)
 
 
 def test_what_is_refused(tmp_path):
