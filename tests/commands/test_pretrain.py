@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from helpers_hub_code import HUB_CODE
 from helpers_training import resumes_after
 from transformers import (
@@ -209,7 +209,7 @@ def test_the_screen_of_a_run(books, caplog, capfd):
 def test_the_last_evaluation_takes_all_blocks(books, caplog, monkeypatch):
     output_dir, chosen, select = books / "out", [], Dataset.select
     monkeypatch.setattr(Dataset, "select", lambda self, rows: chosen.append(list(rows)) or select(self, chosen[-1]))
-    limit = ("--eval_strategy", "steps", "--eval_steps", "3", "--max_eval_blocks", "2")
+    limit = ("--eval_strategy", "steps", "--eval_steps", "3", "--max_eval_blocks", "2", "--block_length", "16")
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES, *limit))
     *_, few, all_blocks = [record for record in figures(output_dir) if "eval_loss" in record]
     assert "evaluation: of 2 of these blocks during training, of all at the end" in caplog.messages
@@ -221,7 +221,7 @@ def test_the_last_evaluation_takes_all_blocks(books, caplog, monkeypatch):
     assert results["eval_loss"] == all_blocks["eval_loss"]
     card = (output_dir / "README.md").read_text(encoding="utf-8")
     number = int(re.search(r" for training, (\d+) for evaluation", card)[1])
-    assert number > 2 and chosen == [[0, number // 2]]
+    assert number > 3 and chosen == [[0, number // 2]]
 
 
 def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(books, caplog):
@@ -256,10 +256,13 @@ def test_a_warm_up_that_does_not_end_is_told(books, caplog):
 def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
     stored = []
     load_blocks = pretrain.load_blocks
+    shuffled, shuffle = [], IterableDataset.shuffle
+    monkeypatch.setattr(IterableDataset, "shuffle", lambda self, **of: shuffled.append(of) or shuffle(self, **of))
     monkeypatch.setattr(pretrain, "load_blocks", lambda **kwargs: stored.append(kwargs) or load_blocks(**kwargs))
     output_dir = books / "out"
-    streaming = ("--streaming", "--num_merges", "60", "--config_overrides", SIZES)
+    streaming = ("--streaming", "--num_merges", "60", "--config_overrides", SIZES, "--seed", "7")
     pretrain.main(arguments(books, output_dir, *streaming))
+    assert {"seed": 7, "buffer_size": 10_000} in shuffled
     assert [kwargs.get("streaming", False) for kwargs in stored] == [True, False]
     assert json.loads((output_dir / "train_results.json").read_text())["train_loss"] > 0
 

@@ -342,8 +342,11 @@ def test_ages_of_acquisition(sign, tmp_path):
 
 def test_a_word_is_scored_behind_its_context(causal, tmp_path):
     contexts = {"farmer": [{"context": "the old "}, {"context": " she walked"}], "a": [{"context": "he paid"}]}
+    contexts["smiled"] = contexts["a"]
     (tmp_path / "cdi_childes.json").write_text(json.dumps(contexts))
     rows = babylm.word_surprisals(causal, tmp_path / "cdi_childes.json")
+    assert rows.pop()["target_word"] == "smiled"
+    assert rows == babylm.word_surprisals(causal, tmp_path / "cdi_childes.json", 1)
     assert [(row["target_word"], row["context_id"], row["context"]) for row in rows] == [
         ("farmer", 0, "the old "),
         ("farmer", 1, " she walked"),
