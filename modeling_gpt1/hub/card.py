@@ -103,7 +103,7 @@ def write_model_card(
 
 
 def model_card(model, repo_id: str, adapter: bool = False) -> ModelCard:
-    """The card of a model, or of an adapter for it, without its training run."""
+    """The card of a model, or of an adapter for it, alone: what it is and how it is used, without its training run."""
     data = {"language": "en", "library_name": "peft" if adapter else "transformers"}
     data |= {"base_model": base_model_of(model), "pipeline_tag": pipeline_tag_of(model)}
     return _render(model, repo_id, repo_id, [], data, {"data": {}, "results": [], "is_adapter": adapter})
