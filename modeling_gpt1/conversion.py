@@ -51,12 +51,12 @@ CLASSES: dict[str, type[GPT1PreTrainedModel]] = {ours.__name__: ours for ours in
 # A layer's variables in the order of the release, each with a weight and a bias.
 LAYER = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
 ACTIVATIONS = {"gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "relu": "relu", "silu": "silu"}
-# Fields of the same name and meaning; the second line has our own, which openai-gpt keeps for the conversion back.
-SHARED_FIELDS = (
+# Fields of the same name and meaning; the last line has our own, which openai-gpt keeps for the conversion back.
+FIELDS = (
     *("vocab_size", "embd_pdrop", "resid_pdrop", "attn_pdrop", "layer_norm_epsilon", "initializer_range"),
     *("tie_word_embeddings", "pad_token_id", "bos_token_id", "eos_token_id", "problem_type", "id2label", "label2id"),
+    *("traversal", "columns", "lm_coef", "start_token_id", "delimiter_token_id", "extract_token_id"),
 )
-OWN_FIELDS = ("traversal", "columns", "lm_coef", "start_token_id", "delimiter_token_id", "extract_token_id")
 
 
 def convert_checkpoint(
@@ -93,11 +93,7 @@ def convert_checkpoint(
 
 
 def load(model_class: type[PreTrainedModel], folder: Path | None, **options) -> PreTrainedModel:
-    """A model by `from_pretrained`, which must find a place for each weight and a weight for each place.
-
-    Raises:
-        ValueError: the weights are not those that the configuration asks for.
-    """
+    """A model by `from_pretrained`, which must find a place for each weight and a weight for each place."""
     model, report = model_class.from_pretrained(
         folder, output_loading_info=True, ignore_mismatched_sizes=True, **options
     )
@@ -111,11 +107,7 @@ def load(model_class: type[PreTrainedModel], folder: Path | None, **options) -> 
 
 
 def read_folder(folder: Path) -> tuple[PreTrainedModel, GPT1Tokenizer | None]:
-    """The model of a folder that `save_pretrained` wrote, in the other format, and its tokenizer if it has one.
-
-    Raises:
-        ValueError: see [`convert_checkpoint`].
-    """
+    """The model of a folder that `save_pretrained` wrote, in the other format, and its tokenizer if it has one."""
     if not (folder / CONFIG_NAME).is_file():
         raise ValueError(
             f"{folder} has neither {CONFIG_NAME} nor {SHAPES_NAME}. Give OpenAI's release (the folder `model` of "
@@ -138,11 +130,7 @@ def read_folder(folder: Path) -> tuple[PreTrainedModel, GPT1Tokenizer | None]:
 
 
 def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[GPT1ForCausalLM, GPT1Tokenizer]:
-    """Model and tokenizer of OpenAI's release.
-
-    Raises:
-        ValueError: see [`convert_checkpoint`].
-    """
+    """Model and tokenizer of OpenAI's release."""
     tokenizer = GPT1Tokenizer.from_openai(folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
     try:
         shapes = json.loads((folder / SHAPES_NAME).read_text(encoding="utf-8"))
@@ -176,15 +164,7 @@ def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[GPT1ForCa
 
 
 def to_openai_gpt(model: GPT1PreTrainedModel) -> PreTrainedModel:
-    """The model of transformers' openai-gpt with the same weights.
-
-    Args:
-        model ([`GPT1PreTrainedModel`]): any model of this package; embeddings, norms and biases are shared, not
-            copied.
-
-    Raises:
-        ValueError: openai-gpt lacks the model's traversal, block, activation or one of its weights.
-    """
+    """The model of transformers' openai-gpt with the same weights; refused where that lacks something of the model."""
     config, has_task = model.config, hasattr(model, "task_head")
     for name, known in {
         "hidden_act": tuple(ACTIVATIONS),
@@ -207,15 +187,13 @@ def to_openai_gpt(model: GPT1PreTrainedModel) -> PreTrainedModel:
         n_head=config.num_attention_heads,
         afn=ACTIVATIONS[config.hidden_act],
         summary_first_dropout=config.classifier_dropout,
-        **{name: getattr(config, name) for name in SHARED_FIELDS},
-        **{name: getattr(config, name) for name in OWN_FIELDS if getattr(config, name) is not None},
+        **{name: getattr(config, name) for name in FIELDS if getattr(config, name) is not None},
     )
     weights = model.state_dict()
     if config.tie_word_embeddings:
         weights.pop("lm_head.weight", None)
     head = {name: weights.pop(name) for name in list(weights) if name.startswith("task_head.")}
-    layout = SimpleNamespace(config=config, _weight_conversions=DECODER_CONVERSION)
-    tensors = revert_weight_conversion(layout, weights)
+    tensors = revert_weight_conversion(SimpleNamespace(config=config, _weight_conversions=DECODER_CONVERSION), weights)
     for name, weight in head.items():
         if openai_class is OpenAIGPTDoubleHeadsModel:
             tensors[name.replace("task_head.score", "multiple_choice_head.summary")] = weight

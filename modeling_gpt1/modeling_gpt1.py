@@ -706,6 +706,8 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
     """GPT-1 with the language-model head of pre-training: equations 1 and 2 of the paper."""
 
     decoder_class = GPT1Model
+    # A fine-tuned folder continues texts without its task head.
+    _keys_to_ignore_on_load_unexpected = [*GPT1PreTrainedModel._keys_to_ignore_on_load_unexpected, r"^task_head\."]
 
     def __init__(self, config: GPT1Config):
         super().__init__(config)

@@ -39,12 +39,10 @@ class EvaluationArguments(ScoringArguments):
 
 
 def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArguments) -> dict | None:
-    """The harness's results of one model; None in other processes than 0.
-
-    Args:
-        tasks, names: of the harness, from `specify_tasks`.
-    """
+    """The harness's results of one model on what `specify_tasks` gives; None in other processes than 0."""
     from lm_eval import evaluator
+    from lm_eval.api import model as requests_of_harness
+    from lm_eval.api import task as tasks_of_harness
 
     from ..evaluation.harness import SharedContextLM
     from ..evaluation.local_rows import all_tasks
@@ -56,6 +54,8 @@ def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArg
     with one_save(model):
         language_model = SharedContextLM(model, tokenizer=arguments.tokenizer_name or model, **options)
     evaluator.get_git_commit_hash = lambda: None  # outside a repository git complains on the screen
+    for module in (requests_of_harness, tasks_of_harness):
+        module.tqdm = lambda rows, **_: rows  # one bar is enough, that of the scores
     results = evaluator.simple_evaluate(
         language_model,
         tasks=tasks,
@@ -74,20 +74,13 @@ def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArg
 def ask_challenge(
     results: dict, places: dict[str, Path], model: dict, name: str, arguments: EvaluationArguments
 ) -> None:
-    """Tasks of the BabyLM challenge, added to the harness's results; writes the predictions.
-
-    Args:
-        places: of `find_tasks`.
-        name: the model as the challenge knows it.
-    """
+    """Adds tasks of the challenge to the harness's results, and writes the predictions under the model's name."""
     from ..evaluation.babylm import AGES, ask_task, backend_of, write_predictions
 
     scorer = load_for_challenge(model["model"], arguments)
     for task, path in places.items():
-        if task == AGES:
-            answer = ask_ages(path, name, arguments)
-        else:
-            answer = ask_task(scorer, task, path, arguments.max_eval_samples)
+        is_ages, rows = task == AGES, arguments.max_eval_samples
+        answer = ask_ages(path, name, arguments) if is_ages else ask_task(scorer, task, path, rows)
         of_task = {f"{metric},none": value for metric, value in answer.metrics.items()}
         results["results"][f"{BABYLM}_{task}"] = {**of_task, "groups": answer.groups}
         about = {"original": answer.num_rows, "effective": answer.num_rows, "chance": answer.chance}
@@ -95,8 +88,8 @@ def ask_challenge(
         results["n-shot"][f"{BABYLM}_{task}"] = 0
         results["asked"].append(f"{BABYLM}_{task}")
         revision = arguments.revision if arguments.checkpoints is None else Path(model["model"]).name
-        content = (Path(arguments.output_dir), name, revision, backend_of(scorer), answer.place, answer.predictions)
-        write_predictions(*content)
+        where = (Path(arguments.output_dir), name, revision, backend_of(scorer), answer.place)
+        write_predictions(*where, answer.predictions)
 
 
 def load_for_challenge(model: str, arguments: EvaluationArguments) -> Scorer:
@@ -155,7 +148,8 @@ def main(arguments: list[str]) -> None:
         raise ValueError(f"--output_dir {output} has results{end}.json already. Pass another folder.")
     output.mkdir(parents=True, exist_ok=True)
     places = find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
-    specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate)
+    # Reading the harness's definitions takes seconds.
+    specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate) if by_harness else ([], [])
     for model in models:
         results: dict | None = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
         if by_harness:

@@ -20,7 +20,6 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
-from tokenization.rows import check_columns, read_file
 
 from .. import GPT1ForCausalLM, GPT1Int8Config, GPT1LSTMConfig, GPT1LSTMForCausalLM, continue_prompts
 from ..inference.generation import encode_prompts
@@ -35,7 +34,7 @@ class GenerationArguments(OpenedModel):
     """Which prompts, and how to go on from them."""
 
     prompts: list[str] = HfArg(default_factory=list, help="Texts to continue. Default: ask for them.")
-    prompt_file: str | None = HfArg(default=None, help="A .txt file, one per line, or rows with a column `prompt`.")
+    prompt_file: str | None = HfArg(default=None, help="A file with a prompt on each line.")
     output_file: str | None = HfArg(default=None, help="File to write the texts to. Default: the terminal.")
     batch_size: int = HfArg(default=8, help="Prompts per batch.")
     max_new_tokens: int = HfArg(default=40, help="Maximum length of a continuation, in tokens.")
@@ -82,13 +81,8 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
 
 
 def read_prompts(path: Path) -> list[str]:
-    if path.suffix == ".txt":
-        # Other characters that end lines may stand in a text.
-        prompts = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
-    else:
-        rows = read_file(path)
-        check_columns(path, rows.column_names, "prompt", "prompt")
-        prompts = rows["prompt"][:]
+    # Other characters that end lines may stand in a text.
+    prompts = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
     if not prompts:
         raise ValueError(f"--prompt_file {path} has no prompts. Write one per line.")
     return prompts

@@ -40,8 +40,6 @@ class PlotArguments:
 
 def read_run(folder: Path) -> list[dict]:
     """The records of a run's log, from the folder's state or its newest checkpoint's, whichever has more."""
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is not a folder. Pass the output folders of runs.")
     folders = filter(None, (folder, get_last_checkpoint(folder)))
     paths = [path for folder in folders if (path := Path(folder, "trainer_state.json")).exists()]
     if not paths:

@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 from datasets import Dataset, IterableDataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts
@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 MEASURED = {0.75e6: 246, 3.0e6: 132, 15.0e6: 66, 59.9e6: 49}
 MOST_PASSES, LEAST_VOCABULARY = 3.25, 4_000  # perplexities of smaller vocabularies do not compare
 BABYLM, BABYLM_PASSES = "babylm", 10  # the challenge's save points, and the passes that it allows
+SHUFFLED_BLOCKS = 10_000  # of a stream
 UNKNOWN_TEXTS, UNKNOWN_CHARACTERS = 200, 5_000  # that are looked at for unknown tokens
 
 
@@ -75,7 +76,6 @@ class CorpusArguments:
     mix_documents: bool = HfArg(default=False, help="Let a block continue into the next document.")
     block_length: int | None = HfArg(default=None, help="Tokens per block. Default: the model's number of positions.")
     streaming: bool = HfArg(default=False, help="Tokenise while training; with --max_steps.")
-    shuffle_buffer: int = HfArg(default=10_000, help="Size of the buffer, in blocks, that shuffles a stream.")
     preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that tokenise. Default: one.")
     max_eval_blocks: int | None = HfArg(default=None, help="Blocks to evaluate on; the last evaluation uses all.")
     max_words: str | None = HfArg(default=None, help="Words to read in all passes, such as 100M.")
@@ -97,19 +97,11 @@ class CorpusArguments:
             return {f"chck_{number}M": number * 10**6 for number in (*range(1, 10), *range(10, 101, 10))}
         return {f"chck_{text}": number_of_words(text) for text in self.save_at_words}
 
-    @property
-    def train_source(self) -> dict:
-        """Arguments of `load_blocks` and `training_texts` for the training text."""
-        return self._source(self.train_files, self.train_split)
-
-    @property
-    def validation_source(self) -> dict | None:
-        """The same for the held-out text, if there is one."""
-        if not self.validation_files and self.validation_split is None:
+    def source(self, use: Literal["train", "validation"]) -> dict | None:
+        """Arguments of `load_blocks` and `training_texts` for a text; None without held-out text."""
+        files, split = getattr(self, f"{use}_files"), getattr(self, f"{use}_split")
+        if not files and split is None:
             return None
-        return self._source(self.validation_files, self.validation_split)
-
-    def _source(self, files: list[str], split: str | None) -> dict:
         source = {"source": self.dataset_name, "name": self.dataset_config_name, "split": split}
         same = {"text_column": self.text_column, "fix_text": self.fix_text, "document_per": self.document_per}
         return {**({"source": files} if files else source), **same}
@@ -144,7 +136,7 @@ def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArgume
         )
     if corpus_args.streaming and training_args.max_steps <= 0:
         raise ValueError("--streaming reads text of unknown length. Pass the number of updates as --max_steps.")
-    if corpus_args.validation_source is None and training_args.eval_strategy != "no":
+    if corpus_args.source("validation") is None and training_args.eval_strategy != "no":
         raise ValueError(
             f"--eval_strategy {training_args.eval_strategy.value} needs held-out text. Pass --validation_files or "
             "--validation_split."
@@ -154,7 +146,7 @@ def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArgume
             f"--streaming stores no blocks, but {family.name} draws other blocks for its next-sentence task. Leave it "
             "out."
         )
-    for source in filter(None, (corpus_args.train_source, corpus_args.validation_source)):
+    for source in filter(None, map(corpus_args.source, ("train", "validation"))):
         training_texts(**source)  # reads the first piece
     shared = {file for source in corpus_args.train_files for file in find_files(source)}
     shared &= {file for source in corpus_args.validation_files for file in find_files(source)}
@@ -183,7 +175,7 @@ def load_tokenizer(
         if training_args.process_index == 0:
             num_merges = model_args.num_merges or 40_000
             logger.info(f"learning {num_merges:,} merges from the text …")
-            texts = training_texts(**corpus_args.train_source)
+            texts = training_texts(**corpus_args.source("train"))
             tokenizer = GPT1Tokenizer.train(texts, num_merges, show_progress=False)
             made = len(json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"])
             if made < num_merges:
@@ -194,23 +186,17 @@ def load_tokenizer(
 
 
 def prepare_blocks(
-    source: dict,
-    corpus_args: CorpusArguments,
-    tokenizer: PreTrainedTokenizerBase,
-    length: int,
-    seed: int | None = None,
+    use: Literal["train", "validation"], corpus_args: CorpusArguments, tokenizer: PreTrainedTokenizerBase, length: int
 ) -> Dataset | IterableDataset:
-    """Blocks on disk, or a shuffled stream of blocks if --streaming and a seed are given."""
-    streaming = corpus_args.streaming and seed is not None
-    blocks = load_blocks(
-        **source,
+    """Blocks on disk, or of the training text with --streaming a stream of blocks."""
+    return load_blocks(
+        **corpus_args.source(use),
         tokenizer=tokenizer,
         block_length=length,
         mix_documents=corpus_args.mix_documents,
-        streaming=streaming,
+        streaming=corpus_args.streaming and use == "train",
         num_proc=corpus_args.preprocessing_num_workers,
     )
-    return blocks.shuffle(seed=seed, buffer_size=corpus_args.shuffle_buffer) if streaming else blocks
 
 
 def describe_blocks(use: str, blocks: Dataset | IterableDataset, length: int) -> tuple[str, int | None]:
@@ -229,7 +215,7 @@ def plan_words(
 
     Words are what white space separates. Updates draw blocks of the whole text: each is taken to read its share.
     """
-    num_words = sum(len(text.split()) for text in training_texts(**corpus_args.train_source))
+    num_words = sum(len(text.split()) for text in training_texts(**corpus_args.source("train")))
     micro_batches = math.ceil(num_blocks / (training_args.train_batch_size * training_args.world_size))
     updates_per_pass = math.ceil(micro_batches / training_args.gradient_accumulation_steps)
     words_per_update = num_words / updates_per_pass
@@ -249,29 +235,13 @@ def plan_words(
 
 
 def prospect(num_tokens: int | None, num_read: float) -> str:
-    """What so much text was enough for in the measured runs of docs/pretrain.md.
-
-    Args:
-        num_tokens: tokens of the text, if that is known.
-        num_read: tokens that the run reads, in all passes.
-    """
+    """What a text of so many tokens, read in all passes, was enough for in the measured runs of docs/pretrain.md."""
     enough = num_read if num_tokens is None else min(num_read, MOST_PASSES * num_tokens)
     logs = np.log(enough), np.log(list(MEASURED)), np.log(list(MEASURED.values()))
     expected, most = np.exp(np.interp(*logs)), max(MEASURED)
     about = "above" if enough < min(MEASURED) else "about" if enough <= most else "below"
     more = f"; text that reads well needs {most / enough:,.0f} times the tokens" if enough < most / 2 else ""
     return f"prospect: perplexity {about} {expected:.0f} from {enough / 1e6:,.2f} M tokens (docs/pretrain.md){more}"
-
-
-def evenly_spaced(blocks: Dataset, limit: int | None) -> Dataset:
-    if limit is None or limit >= len(blocks):
-        return blocks
-    return blocks.select([index * len(blocks) // limit for index in range(limit)])
-
-
-def make_samples(prompts: list[str], tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> SampleCallback:
-    longest = max(map(len, tokenizer(prompts, add_special_tokens=False)["input_ids"]))
-    return SampleCallback(tokenizer, prompts, max_new_tokens=min(40, model.config.max_position_embeddings - longest))
 
 
 ARGUMENTS = (StartArguments, CorpusArguments, GPT1PretrainingArguments)
@@ -297,7 +267,7 @@ def main(arguments: list[str]) -> None:
     tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args, checkpoint))
     if training_args.process_index == 0 and (model_args.tokenizer_name or model_args.model):
         texts = [
-            text[:UNKNOWN_CHARACTERS] for text in islice(training_texts(**corpus_args.train_source), UNKNOWN_TEXTS)
+            text[:UNKNOWN_CHARACTERS] for text in islice(training_texts(**corpus_args.source("train")), UNKNOWN_TEXTS)
         ]
         source = ", ".join(corpus_args.train_files) or corpus_args.dataset_name
         check_unknown(tokenizer, texts, source, model_args.allow_unknown_text)
@@ -315,24 +285,35 @@ def main(arguments: list[str]) -> None:
     block_length = family.block_length(model.config, corpus_args.block_length)
     with training_args.main_process_first(desc="preparing the corpus"):
         rest = (corpus_args, tokenizer, block_length)
-        train_blocks = prepare_blocks(corpus_args.train_source, *rest, seed=training_args.seed)
-        held_out = corpus_args.validation_source
-        validation_blocks = held_out and prepare_blocks(held_out, *rest)
+        train_blocks = prepare_blocks("train", *rest)
+        if corpus_args.streaming:
+            train_blocks = train_blocks.shuffle(seed=training_args.seed, buffer_size=SHUFFLED_BLOCKS)
+        validation_blocks = prepare_blocks("validation", *rest) if corpus_args.source("validation") else None
     line, num_tokens = describe_blocks("train", train_blocks, block_length)
-    lines = [line, *([describe_blocks("validation", validation_blocks, block_length)[0]] if held_out else [])]
-
+    lines, watched = [line], validation_blocks
+    if validation_blocks is not None:
+        lines.append(describe_blocks("validation", validation_blocks, block_length)[0])
+        number, most = len(validation_blocks), corpus_args.max_eval_blocks
+        if most is not None and most < number:
+            watched = validation_blocks.select(index * number // most for index in range(most))
+            lines.append(f"evaluation: of {most:,} of these blocks during training, of all at the end")
     saved, words_per_update = {}, None
     if corpus_args.max_words or corpus_args.save_at_words:
         saved, words_per_update, line = plan_words(corpus_args, training_args, len(train_blocks))
         lines.append(line)
+    callbacks = []
+    if family.is_causal:
+        longest = max(map(len, tokenizer(model_args.prompts, add_special_tokens=False)["input_ids"]))
+        length = min(40, model.config.max_position_embeddings - longest)
+        callbacks.append(SampleCallback(tokenizer, model_args.prompts, max_new_tokens=length))
     trainer = family.trainer_class(
         model,
         training_args,
         data_collator=family.collator(tokenizer, training_args.seed, train_blocks),
         train_dataset=train_blocks,
-        eval_dataset=validation_blocks and evenly_spaced(validation_blocks, corpus_args.max_eval_blocks),
+        eval_dataset=watched,
         processing_class=tokenizer,
-        callbacks=[make_samples(model_args.prompts, tokenizer, model)] if family.is_causal else None,
+        callbacks=callbacks,
     )
     if family.is_causal and len(tokenizer) >= LEAST_VOCABULARY:
         rows = training_args.train_batch_size * training_args.gradient_accumulation_steps * training_args.world_size
@@ -347,6 +328,8 @@ def main(arguments: list[str]) -> None:
         end_processes(trainer)
         return
     if validation_blocks is not None:
+        if watched is not validation_blocks:
+            runs.say(f"evaluation of all {len(validation_blocks):,} blocks:")
         metrics = trainer.evaluate(validation_blocks)
         trainer.save_metrics("eval", metrics)
         trainer.eval_dataset = validation_blocks  # the card tells how many its figures are of

@@ -10,17 +10,15 @@ and 1 for the best model that was known to the paper. Scores of different method
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from datasets import Dataset
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 from transformers.hf_argparser import HfArg
 
 from tokenization import load_task, open_tokenizer
-from tokenization.rows import are_all_labelled
+from tokenization.rows import are_all_labelled, counted
 
 from ..inference.checkpoints import saved_checkpoints
-from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
+from ..inference.heuristics import evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
@@ -50,7 +48,7 @@ class ScoringArguments(OpenedModel):
         super().__post_init__()
 
     def models(self) -> list[dict]:
-        """Each model with its tokenizer; of a run also the updates and the tokens seen of each."""
+        """Each model; of a run also the updates and the tokens seen of each."""
         if self.model is not None:
             self.model = at_revision(self.model, self.revision)
         check_model("--model", self.model)
@@ -67,17 +65,8 @@ class ZeroShotArguments(ScoringArguments):
     output_file: str = HfArg(default="zero_shot.json", help="The results.")
 
 
-class Questions(NamedTuple):
-    """The rows of one task."""
-
-    heuristic: Heuristic
-    split: str
-    rows: list[dict]
-    train_rows: list[dict]
-
-
-def load_questions(name: str, arguments: ZeroShotArguments) -> Questions:
-    """The rows of the first of a task's test, validation and train splits that has labels, and those to learn from."""
+def load_questions(name: str, arguments: ZeroShotArguments) -> tuple[str, list[dict], list[dict]]:
+    """The first of a task's test, validation and train splits that has labels, its rows, and those to learn from."""
     heuristic = get_heuristic(name)
     task, splits = heuristic.task, load_task(heuristic.task, arguments.data_dir)
     order = [name for name in (*task.test_splits, *task.validation_splits, task.train_split) if name in splits]
@@ -89,18 +78,12 @@ def load_questions(name: str, arguments: ZeroShotArguments) -> Questions:
         )
     needs_training = heuristic.has_threshold or arguments.num_shots > 0
     train_rows = splits.get(task.train_split, ()) if needs_training else ()
-    return Questions(
-        heuristic,
-        split,
-        draw_rows(splits[split], arguments.max_eval_samples, arguments.seed),
-        draw_rows(train_rows, arguments.max_train_samples, arguments.seed),
-    )
-
-
-def draw_rows(rows: Dataset, number: int | None, seed: int) -> list[dict]:
-    if number is not None and number < len(rows):
-        rows = rows.shuffle(seed=seed).select(range(number))
-    return list(rows)
+    drawn = []
+    for rows, most in ((splits[split], arguments.max_eval_samples), (train_rows, arguments.max_train_samples)):
+        if most is not None and most < len(rows):
+            rows = rows.shuffle(seed=arguments.seed).select(range(most))
+        drawn.append(list(rows))
+    return split, *drawn
 
 
 AUTO_CLASSES = {
@@ -120,25 +103,20 @@ def load_scorer(model: str, arguments: ScoringArguments, scorer_class: type[Scor
     return scorer_class(loaded.to(arguments.device), tokenizer, batch_tokens=arguments.batch_tokens, **kwargs)
 
 
-def ask(scorer: Scorer, questions: Questions, arguments: ZeroShotArguments) -> dict:
-    heuristic = questions.heuristic
-    result = evaluate_zero_shot(
-        scorer,
-        heuristic,
-        questions.rows,
-        questions.train_rows,
-        num_shots=arguments.num_shots,
-        calibrate=arguments.calibrate,
-        seed=arguments.seed,
-    )
+def ask(
+    scorer: Scorer, name: str, split: str, rows: list[dict], train_rows: list[dict], arguments: ZeroShotArguments
+) -> dict:
+    heuristic = get_heuristic(name)
+    options = {option: getattr(arguments, option) for option in ("num_shots", "calibrate", "seed")}
+    result = evaluate_zero_shot(scorer, heuristic, rows, train_rows, **options)
     return {
         **result.metrics,
         "metric": heuristic.metric,
         "chance": heuristic.chance,
         "best_known": heuristic.best_known,
-        "split": questions.split,
-        "num_rows": len(questions.rows),
-        "num_train_rows": len(questions.train_rows),
+        "split": split,
+        "num_rows": len(rows),
+        "num_train_rows": len(train_rows),
         "threshold": result.threshold,
     }
 
@@ -155,10 +133,13 @@ def main(arguments: list[str]) -> None:
     results = []
     for model in models:
         scorer = load_scorer(model["model"], args)
-        answers = {name: ask(scorer, of_task, args) for name, of_task in tasks.items()}
+        answers = {name: ask(scorer, name, *of_task, args) for name, of_task in tasks.items()}
         results.append({**model, "method": scorer.method, "tasks": answers})
-        where = model["model"] if model.get("step") is None else f"{model['step']} updates"
-        figures = (f"{name} {of[of['metric']]:.3f} ({of['normalised']:+.2f})" for name, of in answers.items())
+        where = model["model"] if model.get("step") is None else counted(model["step"], "update")
+        figures = (
+            f"{name} {of['metric']} {of[of['metric']]:.3f} (normalised {of['normalised']:+.2f})"
+            for name, of in answers.items()
+        )
         print(f"{where} ({scorer.method}): {', '.join(figures)}", flush=True)
         output = Path(args.output_file)
         output.parent.mkdir(parents=True, exist_ok=True)

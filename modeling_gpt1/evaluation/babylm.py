@@ -91,19 +91,8 @@ def find(name: str, data_dir: str | Path) -> Path | None:
 
 
 def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, Path]:
-    """
-    The tasks that `babylm` and `babylm_<task>` name, with the place of each one's rows.
-
-    Args:
-        names: `babylm` stands for all whose rows are there, other than `aoa`.
-        data_dir: the folder `full_eval` or `fast_eval` of the challenge's data.
-
-    Raises:
-        ValueError: no folder is given; a task is unknown, or its rows are not there.
-    """
-    if not names:
-        return {}
-    if data_dir is None:
+    """The tasks that `babylm` (all with rows but `aoa`) and `babylm_<task>` name, and where the rows of each are."""
+    if names and data_dir is None:
         raise ValueError(
             "The rows of the BabyLM challenge are read from files. Pass as --data_dir the folder full_eval or "
             "fast_eval of its data, https://osf.io/ryjfm."
@@ -119,7 +108,7 @@ def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, P
                 found[one] = path
             elif task:
                 raise ValueError(f"babylm_{task} needs {' or '.join(FILES[task])} in {data_dir}.")
-    if not found:
+    if names and not found:
         raise ValueError(f"{data_dir} has rows of no task. Pass the folder full_eval or fast_eval of the challenge.")
     return found
 
@@ -128,11 +117,7 @@ def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, P
 
 
 def read_items(task: SentenceTask, folder: Path, num_rows: int | None = None) -> list[Item]:
-    """The rows of all .jsonl files of a folder, or the first of each file, in the order of the files' names.
-
-    Raises:
-        ValueError: there is no such row.
-    """
+    """The rows of all .jsonl files of a folder, or the first of each file, in the order of the files' names."""
     items = []
     for path in sorted(folder.glob("*.jsonl")):
         # Not `splitlines`: other characters that end lines may stand in a text.
@@ -144,8 +129,7 @@ def read_items(task: SentenceTask, folder: Path, num_rows: int | None = None) ->
 
 
 def score_items(scorer: Scorer, items: Sequence[Item]) -> list[list[float]]:
-    """
-    The log-probability of the scored part of each sentence; of a masked model, its pseudo-log-likelihood.
+    """The log-probability of the scored part of each sentence; of a masked model, its pseudo-log-likelihood.
 
     A token that reaches into the scored part belongs to it. Without anything before it the first token is not scored.
     """
@@ -181,19 +165,11 @@ class Answer(NamedTuple):
     num_rows: int
     chance: float | None
     predictions: dict[str, Any]
-    place: str
-    """The folder of the predictions."""
+    place: str  # the folder of the predictions
 
 
 def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None) -> Answer:
-    """Asks a model a task other than `aoa`.
-
-    Args:
-        scorer: a causal or masked model with its tokenizer, which has to be a fast one.
-        name: a key of `FILES`.
-        path: of `find`.
-        num_rows: the first so many rows of each file; None takes all.
-    """
+    """Asks a model with a fast tokenizer a task other than `aoa`, on all rows of each file or the first."""
     if name == READING:
         return _ask_reading(scorer, path, num_rows)
     task = SENTENCE_TASKS[name]
@@ -223,7 +199,7 @@ def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None)
 
 def _mean_of_groups(groups: dict[str, float], splits: Sequence[str]) -> float:
     """The mean over the groups; with splits, over those of each and then over the splits."""
-    of_splits = [[value for group, value in groups.items() if group.startswith(split)] for split in splits]
+    of_splits = ([value for group, value in groups.items() if group.startswith(split)] for split in splits)
     return float(np.mean([np.mean(values) for values in of_splits if values] or list(groups.values())))
 
 
@@ -285,19 +261,12 @@ def _gain(rows: pd.DataFrame, target: str, features: list[str]) -> float:
 
 
 def word_surprisals(scorer: Scorer, path: Path, num_words: int | None = None) -> list[dict]:
-    """
-    The surprisal of each word of more than one letter in each of its contexts.
-
-    Args:
-        path: a JSON file of words, each with a list of `{"context": text}`.
-    """
-    words = {
-        word: contexts for word, contexts in json.loads(path.read_text(encoding="utf-8")).items() if len(word) > 1
-    }
+    """The surprisal of each word of more than one letter in each `{"context": text}` of its list in a JSON file."""
+    words = json.loads(path.read_text(encoding="utf-8"))
     rows = [
         {"target_word": word, "context_id": number, "context": context["context"]}
-        for word, contexts in list(words.items())[:num_words]
-        for number, context in enumerate(contexts)
+        for word in [word for word in words if len(word) > 1][:num_words]
+        for number, context in enumerate(words[word])
     ]
     pairs = [(row["context"].strip(), row["target_word"].strip()) for row in rows]
     items = [Item("", [f"{context} {word}"], [word]) for context, word in pairs]
@@ -310,10 +279,7 @@ def age_correlation(results: list[dict], children_file: Path) -> dict[str, float
 
     A child has learnt it at the month in which a sigmoid over the shares of children who know it crosses one half; a
     model where one over its surprisals crosses the middle between that of guessing one of 300,000 words and its least.
-
-    Args:
-        results: rows of `word_surprisals` with `word_count`, the words that the model had read, in ascending order.
-        children_file: a CSV file with `word` and a column per month from 16 to 30.
+    The rows of `word_surprisals` have `word_count`, too, the words that the model had read, in ascending order.
     """
     from scipy.stats import pearsonr
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from logging import getLogger
 
+from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
@@ -24,8 +25,7 @@ logger = logging.get_logger(__name__)
 # The harness takes a model that it does not list for a decoder, and says so; that is checked here.
 getLogger("lm_eval.models.huggingface").addFilter(lambda record: "neither marked as" not in record.getMessage())
 
-# Contexts between two steps of the progress bar.
-CONTEXTS_AT_ONCE = 256
+CONTEXTS_AT_ONCE = 256  # between two steps of the progress bar
 
 
 @register_model("gpt1")
@@ -68,12 +68,8 @@ class SharedContextLM(HFLM):
         # Where a request is too long, its beginning is cut, and said so.
         self.tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
         self.sentence_prefix, self.num_sentences = sentence_prefix, 0
-        self.scorer = CausalLMScorer(
-            self.model,
-            batch_tokens=int(batch_tokens),
-            max_length=self.max_length,
-            start_ids=[],
-        )
+        options = {"batch_tokens": int(batch_tokens), "max_length": self.max_length, "start_ids": []}
+        self.scorer = CausalLMScorer(self.model, **options)
 
     def _create_tokenizer(self, pretrained, tokenizer, **kwargs) -> None:
         super()._create_tokenizer(pretrained, tokenizer, **kwargs)
@@ -93,6 +89,9 @@ class SharedContextLM(HFLM):
                 "has no probability. Correct the row or the task's prompt."
             )
         return context_ids, continuation_ids
+
+    def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
+        return super().loglikelihood_rolling(requests, disable_tqdm=True)  # the bar of the scores is enough
 
     def _loglikelihood_tokens(
         self,
@@ -125,7 +124,8 @@ class SharedContextLM(HFLM):
             logger.warning(f"{share:.0%} of the tokens are unknown to the tokenizer, as in {examples[0][:60]!r}.")
         contexts = sorted(places, key=len, reverse=True)
         answers = [(0.0, True)] * len(requests)
-        with tqdm(total=len(requests), disable=disable_tqdm or self.rank != 0, desc="Scoring continuations") as bar:
+        is_hidden = disable_tqdm or self.rank != 0 or None  # None: where no terminal is
+        with tqdm(total=len(requests), disable=is_hidden, desc="Scoring continuations") as bar:
             for first in range(0, len(contexts), CONTEXTS_AT_ONCE):
                 chunk = contexts[first : first + CONTEXTS_AT_ONCE]
                 scores = self.scorer.score_ids(

@@ -4,10 +4,10 @@ A definition is taken as it is, and nothing is changed but where the rows are, s
 folder with a folder per task, as everywhere in this package, holds the rows under the hub's names.
 """
 
+import logging
 import re
 from functools import cache, lru_cache
 from itertools import groupby
-from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,17 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from tokenization.rows import FILE_BUILDERS, read_file
+from tokenization.rows import FILE_BUILDERS, nearest, read_file
 
 # Tasks whose folder is not called as the task; the files of RACE have the beginning `high_`.
 FOLDERS = {"storycloze_2016": "story_cloze", "lambada_standard": "lambada", "wikitext": "wikitext2_raw"}
 PREFIXES = {"race": "high_"}
 BLIMP = "blimp_"
+ACCURACIES = ("acc", "acc_norm", "acc_mutual_info")
 SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
 GROUP_SETTINGS = ("group", "group_alias", "aggregate_metric_list", "metadata")
-# The harness tells of every task with rows of its own how they could be asked for otherwise.
-getLogger("lm_eval.api.task").addFilter(lambda record: "Custom kwargs" not in record.getMessage())
+# What the harness tells of each of its tasks is about their definitions, such as a metric without an aggregation.
+logging.getLogger("lm_eval.api.task").setLevel(logging.ERROR)
 
 
 @cache
@@ -46,14 +47,11 @@ def specify_tasks(
         data_dir: folder with a folder per task; None takes the rows of the hub.
         calibrate: whether tasks of several answers get the metric `acc_mutual_info`, which compares log P(answer |
             question) − log P(answer).
-
-    Raises:
-        ValueError: a name is unknown; the rows of a task are not in `data_dir`.
     """
-    if data_dir is not None:  # a folder's name does for that of its task
-        of_folders = {folder: task for task, folder in FOLDERS.items()}
-        tasks = [of_folders.get(task, task) for task in tasks]
-    names, index = _without_repetition([name for task in tasks for name in _matching(task)]), all_tasks().task_index
+    # A folder's name does for that of its task.
+    of_folders = {} if data_dir is None else {folder: task for task, folder in FOLDERS.items()}
+    names = _without_repetition([name for task in tasks for name in _matching(of_folders.get(task, task))])
+    index = all_tasks().task_index
     if data_dir is None and not calibrate:
         return list(names), names
     specified = []
@@ -71,7 +69,8 @@ def specify_tasks(
 def _matching(task: str) -> list[str]:
     names = all_tasks().match_tasks([task])
     if not names:
-        raise ValueError(f"lm-evaluation-harness has no task {task!r}. `lm_eval ls tasks` lists all.")
+        near = nearest(task, all_tasks().all_tasks)
+        raise ValueError(f"lm-evaluation-harness has no task {task!r}{near}. `lm_eval ls tasks` lists all.")
     return sorted(names)
 
 
@@ -98,11 +97,9 @@ def _define(name: str, data_dir: str | Path | None, calibrate: bool) -> dict[str
     config = {**load_yaml(all_tasks().task_index[name].yaml_path), "task": name}
     config = {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}
     if calibrate and config.get("output_type") == "multiple_choice":
-        metrics = [
-            metric["metric"] for metric in config.get("metric_list") or () if metric["metric"] in ("acc", "acc_norm")
-        ]
         means = {"aggregation": "mean", "higher_is_better": True}
-        config["metric_list"] = [{"metric": one, **means} for one in dict.fromkeys([*metrics, "acc_mutual_info"])]
+        metrics = [one["metric"] for one in config.get("metric_list") or ()] + ["acc_mutual_info"]
+        config["metric_list"] = [{"metric": one, **means} for one in dict.fromkeys(metrics) if one in ACCURACIES]
     if data_dir is None:
         return config
     folder = Path(data_dir, "blimp" if name.startswith(BLIMP) else FOLDERS.get(name, name))

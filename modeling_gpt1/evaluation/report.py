@@ -3,6 +3,8 @@
 import math
 from pathlib import Path
 
+from tokenization.rows import counted
+
 FLATTERED = (
     "The tokenizer does not give back case and spaces, which the model therefore need not predict: perplexities per "
     "word and byte are lower than those of a model that predicts them."
@@ -13,16 +15,11 @@ def add_facts(results: dict, language_model, calibrated: bool = False) -> dict:
     """
     The results without their samples, but with what the harness leaves out: chance, `token_perplexity` of rolling
     tasks, the split that was read, and whether the tokenizer flatters perplexities.
-
-    Args:
-        results: of `simple_evaluate`, with samples.
-        language_model ([`SharedContextLM`]): which gave them.
-        calibrated: whether tasks have each answer also without its question.
     """
     for task, samples in results.pop("samples", {}).items():
         config, counts = results["configs"][task], results["n-samples"][task]
         if config["output_type"] == "multiple_choice":
-            times = 2 if calibrated else 1
+            times = 2 if calibrated else 1  # each answer also without its question
             counts["chance"] = sum(times / len(sample["arguments"]) for sample in samples) / len(samples)
         if config["output_type"] == "loglikelihood_rolling":
             texts = [sample["arguments"][0][0] for sample in samples]
@@ -30,12 +27,11 @@ def add_facts(results: dict, language_model, calibrated: bool = False) -> dict:
             tokens = sum(len(language_model.tok_encode(text)) for text in texts)
             results["results"][task]["token_perplexity,none"] = math.exp(-total / tokens)
         counts["split"] = config.get("test_split") or config.get("validation_split")
-    text = 'He said: "No  ÄB".'
-    tokenizer = language_model.tokenizer
-    ids = language_model.tok_encode(text, add_special_tokens=False)
     if language_model.num_sentences:
         results["sentence_prefix"] = language_model.sentence_prefix
-    results["flattered"] = tokenizer.decode(ids, clean_up_tokenization_spaces=False).strip() != text
+    text = 'He said: "No  ÄB".'
+    ids = language_model.tok_encode(text, add_special_tokens=False)
+    results["flattered"] = language_model.tokenizer.decode(ids, clean_up_tokenization_spaces=False).strip() != text
     return results
 
 
@@ -75,7 +71,7 @@ def chance_of(results: dict, task: str) -> float | None:
 
 def table(results: dict, model: dict) -> str:
     """A Markdown table with a line per metric of each task of `shown_tasks`."""
-    title = model["model"] if model.get("step") is None else f"{model['model']}, {model['step']} updates"
+    title = model["model"] if model.get("step") is None else f"{model['model']}, {counted(model['step'], 'update')}"
     lines = [f"**{title}**", "", "| task | split | rows | shots | metric | value | chance |"]
     lines.append("|---|---|---|---|---|---|---|")
     for task in shown_tasks(results):

@@ -59,23 +59,16 @@ def write_model_card(
 ) -> None:
     """Writes the card of a run to `README.md` in the trainer's output folder.
 
-    It has facts of the model, of the data and of the training, and a `model-index` of the last evaluation.
-
-    Args:
-        trainer ([`transformers.Trainer`]): after training, if there was one.
-        language, license, …, dataset_args: as in [`transformers.Trainer.create_model_card`].
-        dataset_split (`str`, *optional*): name of the evaluated split, if there is only one.
-        objective (`str`, *optional*): key of `PIPELINE_TAGS`, for the pre-training of another family.
-        has_sentences (`bool`): the loss has the relation between two segments, too.
+    It has facts of model, data and training, and a `model-index` of the last evaluation. The arguments
+    are those of [`transformers.Trainer.create_model_card`], and `dataset_split`, the name of the evaluated split if
+    there is only one. A pre-training of another family has an `objective`, which may be of two segments, too.
     """
     whole = trainer.accelerator.unwrap_model(trainer.model)
     model = without_adapter(whole)
     repo_id = getattr(trainer, "hub_model_id", None) or trainer.args.hub_model_id
     name = model_name or repo_id or Path(trainer.args.output_dir).resolve().name
     base_model = finetuned_from or base_model_of(model)
-    names, hub_names, configurations = (
-        as_list(given) for given in (dataset or dataset_tags, dataset_tags, dataset_args)
-    )
+    names, hub_names, configurations = map(as_list, (dataset or dataset_tags, dataset_tags, dataset_args))
     splits = list(trainer.eval_dataset) if isinstance(trainer.eval_dataset, Mapping) else []
     results = last_evaluation(trainer.state.log_history, splits, dataset_split)
     tag = (as_list(tasks) or [pipeline_tag_of(model, objective)])[0]
@@ -104,10 +97,9 @@ def write_model_card(
         facts["mask"] = getattr(trainer.processing_class, "mask_token", None)
         facts["longest"] = getattr(trainer.data_collator, "max_length", None)
     tags = [*as_list(tags), *as_list(getattr(model, "model_tags", None))]
-    card = _render(model, name, repo_id or name, tags, data, facts)
     path = Path(trainer.args.output_dir, "README.md")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, str(card))
+    write_atomically(path, str(_render(model, name, repo_id or name, tags, data, facts)))
 
 
 def model_card(model, repo_id: str, adapter: bool = False, license: str | None = None, **facts: Any) -> ModelCard:
@@ -164,9 +156,9 @@ def classes_of(model) -> str | None:
     config = model.config
     if not is_task_model(model) or is_regression(config) or has_choices(config.traversal):
         return None
-    names = [cell(str(config.id2label[index])) for index in range(min(config.num_labels, MOST_CLASSES))]
-    more = config.num_labels - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    names = [cell(str(config.id2label[index])) for index in range(config.num_labels)]
+    more = len(names) - MOST_CLASSES
+    return ", ".join(names[:MOST_CLASSES]) + (f" and {more} more" if more > 0 else "")
 
 
 def base_model_of(model) -> str | None:
@@ -189,8 +181,7 @@ def data_of(trainer, model, names: list[str], hub_names: list[str], configuratio
     evaluated = trainer.eval_dataset
     evaluated = evaluated if isinstance(evaluated, Mapping) else {"evaluation": evaluated}
     rows = {"training": trainer.train_dataset, **evaluated}
-    counts = [f"{len(dataset):,} for {cell(use)}" for use, dataset in rows.items() if hasattr(dataset, "__len__")]
-    if counts:
+    if counts := [f"{len(one):,} for {cell(use)}" for use, one in rows.items() if hasattr(one, "__len__")]:
         facts["examples" if is_task_model(model) else "blocks"] = ", ".join(counts)
     if trainer.state.num_input_tokens_seen:
         facts["tokens seen in training"] = f"{trainer.state.num_input_tokens_seen:,}"
@@ -229,12 +220,7 @@ def adapter_of(model) -> dict[str, Any]:
 def last_evaluation(
     log_history: list[dict[str, Any]], split_names: list[str] = (), split: str | None = None
 ) -> list[dict[str, Any]]:
-    """Name, value and split of each metric of the last evaluated step.
-
-    Args:
-        split_names: of the data sets, with which their metrics' names begin.
-        split: the data set's name if there is only one.
-    """
+    """Name, value and split of each metric of the last evaluated step; of several data sets by their names."""
     found = [
         (record["step"], key.removeprefix("eval_"), value)
         for record in log_history

@@ -41,14 +41,7 @@ class PushError(OSError):
 
 
 def upload_result(folder: str, repo_id: str, revision: str | None = None, **commit: Any) -> CommitInfo:
-    """Uploads a folder without what is never pushed. Repository and branch must exist.
-
-    Args:
-        commit: further arguments of [`huggingface_hub.HfApi.upload_folder`].
-
-    Raises:
-        PushError: the upload failed.
-    """
+    """Uploads a folder without what is never pushed to a repository and branch that exist."""
     with explained(repo_id, folder, revision):
         return hf_api().upload_folder(
             repo_id=repo_id, folder_path=folder, revision=revision, ignore_patterns=list(NEVER_PUSHED), **commit
@@ -56,11 +49,7 @@ def upload_result(folder: str, repo_id: str, revision: str | None = None, **comm
 
 
 def check_right_to_write(repo_id: str, token: str | None) -> None:
-    """Asks the hub before the work is done: it lets everybody "make" a repository that exists.
-
-    Raises:
-        HfHubHTTPError: the token may not write to it.
-    """
+    """Asks the hub before the work is done: it lets everybody "make" a repository that exists."""
     try:
         hf_api().auth_check(repo_id, token=token, write=True)
     except HfHubHTTPError as error:
@@ -72,9 +61,7 @@ def check_right_to_write(repo_id: str, token: str | None) -> None:
 def explained(repo_id: str, folder: str, revision: str | None = None, is_trained: bool = True) -> Iterator[None]:
     """Turns whatever stops an upload into a [`PushError`] that says where the result lies and how to go on.
 
-    Args:
-        is_trained (`bool`): whether there is a result. The folder's content cannot tell: it may be an older result,
-            which the training is to replace.
+    The content of the folder cannot tell whether there is a result: it may be an older one, to be replaced.
     """
     try:
         yield

@@ -36,12 +36,13 @@ def test_one_model(save_model, data_dir, tmp_path, capsys):
         evaluate.main([*arguments, "--tasks", "copa"])
 
 
-def test_a_folder_names_its_task_and_git_is_not_heard(save_model, data_dir, tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)  # no repository
-    arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--tasks", "lambada"]
+def test_a_folder_names_its_task_and_no_library_is_heard(save_model, data_dir, tmp_path, monkeypatch, capfd, caplog):
+    monkeypatch.chdir(tmp_path)  # no repository, of which git would complain
+    arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--tasks", "copa", "wikitext2_raw"]
     evaluate.main([*arguments, "--device", "cpu"])
-    assert json.loads((tmp_path / "evaluation" / "results.json").read_text())["asked"] == ["lambada_standard"]
-    assert "fatal" not in capfd.readouterr().err
+    results = json.loads((tmp_path / "evaluation" / "results.json").read_text())
+    assert results["asked"] == ["copa", "wikitext"]
+    assert capfd.readouterr().err == "" and [one for one in caplog.messages if "of the tokens" not in one] == []
 
 
 def test_the_folder_of_a_run_keeps_its_settings(save_model, data_dir, tmp_path):
@@ -89,7 +90,7 @@ def test_a_task_with_dollars_is_no_formula(tmp_path):
         (["--model", "{model}", "--device", "gpu"], "--device gpu"),
         (["--checkpoints", "{empty}"], "{empty} has no checkpoint with a model"),
         (["--model", "{model}", "--data_dir", "{empty}"], "Task 'copa' needs a file validation ("),
-        (["--model", "{model}", "--tasks", "cop"], "lm-evaluation-harness has no task 'cop'."),
+        (["--model", "{model}", "--tasks", "cop"], "lm-evaluation-harness has no task 'cop' (did you mean 'copa'?)."),
     ],
 )
 def test_what_is_refused(save_model, tmp_path, arguments, message):

@@ -4,10 +4,11 @@ import json
 
 import pytest
 import torch
+import transformers
 from transformers import RobertaConfig
 from transformers.utils.logging import disable_progress_bar
 
-from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
 from modeling_gpt1.commands import generate
 from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.inference.quantization import GPT1Int8Linear
@@ -67,6 +68,17 @@ def test_a_static_cache_is_asked_for():
     assert args.generation["cache_implementation"] == "static"
 
 
+def test_a_fine_tuned_folder_leaves_out_its_head_without_a_word(tiny_model, tiny_tokenizer, tmp_path, caplog):
+    model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), max_position_embeddings=80)
+    model.save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    monitored = transformers.utils.logging.get_logger("transformers")
+    monitored.addHandler(caplog.handler)
+    generate.main([str(tmp_path), "--prompts", "a", "--max_new_tokens", "2", "--device", "cpu"])
+    monitored.removeHandler(caplog.handler)
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
 def test_rounded_weights(run, folder, dtype):
     """Their texts may differ from those of float32, as the model's numbers do."""
@@ -111,22 +123,17 @@ def test_texts_end_before_a_string_or_a_token(run):
 
 def test_prompts_and_texts_in_files(run, tmp_path):
     (tmp_path / "prompts.txt").write_text("\n".join(["", *PROMPTS, ""]), encoding="utf-8")
-    objects = "\n".join(json.dumps({"prompt": prompt, "id": 1}) for prompt in PROMPTS)
-    (tmp_path / "prompts.jsonl").write_text(objects + "\n", encoding="utf-8")
-    for name in ("prompts.txt", "prompts.jsonl"):
-        output_file = tmp_path / f"texts of {name}.jsonl"
-        options = ["--prompt_file", str(tmp_path / name), "--output_file", str(output_file), "--temperature", "0"]
-        assert run(*options) == ""
-        assert lines(output_file.read_text(encoding="utf-8")) == GREEDY
+    output_file = tmp_path / "texts.jsonl"
+    options = ["--prompt_file", str(tmp_path / "prompts.txt"), "--output_file", str(output_file), "--temperature", "0"]
+    assert run(*options) == ""
+    assert lines(output_file.read_text(encoding="utf-8")) == GREEDY
 
 
-@pytest.mark.parametrize("name", ["prompts.txt", "prompts.jsonl"])
-def test_only_a_newline_ends_a_prompt_of_a_file(tmp_path, name):
+def test_only_a_newline_ends_a_prompt_of_a_file(tmp_path):
     """Other characters at which `str.splitlines` ends a line stand in texts. Excel writes a mark at the beginning."""
     prompts = ["it\u2028was", "chapter\x0cone", "it\x85was"]
-    lines = prompts if name.endswith("txt") else [json.dumps({"prompt": text}, ensure_ascii=False) for text in prompts]
-    (tmp_path / name).write_bytes(("\ufeff" + "\r\n".join(["", *lines, ""])).encode())
-    assert generate.read_prompts(tmp_path / name) == prompts
+    (tmp_path / "prompts").write_bytes(("\ufeff" + "\r\n".join(["", *prompts, ""])).encode())
+    assert generate.read_prompts(tmp_path / "prompts") == prompts
 
 
 def test_prompts_are_checked_before_the_first_is_continued(run, monkeypatch):
@@ -204,14 +211,10 @@ def test_arguments_that_make_no_sense(folder, arguments, part):
     assert part in refusal("--model", str(folder), *arguments)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "part"),
-    [("p.txt", "\n \n", "has no prompts"), ("p.jsonl", '{"text": "a"}\n', "has no column 'prompt'")],
-)
-def test_files_that_hold_no_prompts(folder, tmp_path, name, content, part):
-    (tmp_path / name).write_text(content, encoding="utf-8")
-    told = refusal("--model", str(folder), "--prompt_file", str(tmp_path / name))
-    assert str(tmp_path / name) in told and part in told
+def test_a_file_without_prompts(folder, tmp_path):
+    (tmp_path / "p.txt").write_text("\n \n", encoding="utf-8")
+    told = refusal("--model", str(folder), "--prompt_file", str(tmp_path / "p.txt"))
+    assert f"{tmp_path / 'p.txt'} has no prompts" in told
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path):

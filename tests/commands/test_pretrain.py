@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from helpers_hub_code import HUB_CODE
 from helpers_training import resumes_after
 from transformers import (
@@ -23,6 +23,7 @@ from modeling_gpt1.training.families import FAMILIES
 from tokenization import GPT1Tokenizer
 
 SENTENCES = ("The cat sat on the mat.", "A dog saw the cat.", "Then the dog ran home, and the cat slept.")
+BERT = ("--family", "bert", "--config_overrides")
 SIZES = "hidden_size=16,num_hidden_layers=1,num_attention_heads=2,max_position_embeddings=32"
 
 
@@ -205,16 +206,22 @@ def test_the_screen_of_a_run(books, caplog, capfd):
     assert "0 / 0" not in printed and "{" not in printed and "PAD/BOS/EOS" not in printed
 
 
-def test_the_last_evaluation_takes_all_blocks(books):
-    output_dir = books / "out"
-    limit = ("--eval_strategy", "steps", "--eval_steps", "3", "--max_eval_blocks", "1")
+def test_the_last_evaluation_takes_all_blocks(books, caplog, monkeypatch):
+    output_dir, chosen, select = books / "out", [], Dataset.select
+    monkeypatch.setattr(Dataset, "select", lambda self, rows: chosen.append(list(rows)) or select(self, chosen[-1]))
+    limit = ("--eval_strategy", "steps", "--eval_steps", "3", "--max_eval_blocks", "2", "--block_length", "16")
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES, *limit))
     *_, few, all_blocks = [record for record in figures(output_dir) if "eval_loss" in record]
+    assert "evaluation: of 2 of these blocks during training, of all at the end" in caplog.messages
+    last, name, figure, _ = caplog.messages[-4:]
+    assert re.fullmatch(r"evaluation of all \d+ blocks:", name) and last.startswith("step 6 · ")
+    assert figure.startswith("step 6/6 · evaluation")
     assert few["eval_loss"] != all_blocks["eval_loss"]
     results = json.loads((output_dir / "eval_results.json").read_text())
     assert results["eval_loss"] == all_blocks["eval_loss"]
     card = (output_dir / "README.md").read_text(encoding="utf-8")
-    assert int(re.search(r" for training, (\d+) for evaluation", card)[1]) > 1
+    number = int(re.search(r" for training, (\d+) for evaluation", card)[1])
+    assert number > 3 and chosen == [[0, number // 2]]
 
 
 def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(books, caplog):
@@ -249,10 +256,13 @@ def test_a_warm_up_that_does_not_end_is_told(books, caplog):
 def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
     stored = []
     load_blocks = pretrain.load_blocks
+    shuffled, shuffle = [], IterableDataset.shuffle
+    monkeypatch.setattr(IterableDataset, "shuffle", lambda self, **of: shuffled.append(of) or shuffle(self, **of))
     monkeypatch.setattr(pretrain, "load_blocks", lambda **kwargs: stored.append(kwargs) or load_blocks(**kwargs))
     output_dir = books / "out"
-    streaming = ("--streaming", "--num_merges", "60", "--config_overrides", SIZES, "--shuffle_buffer", "3")
+    streaming = ("--streaming", "--num_merges", "60", "--config_overrides", SIZES, "--seed", "7")
     pretrain.main(arguments(books, output_dir, *streaming))
+    assert {"seed": 7, "buffer_size": 10_000} in shuffled
     assert [kwargs.get("streaming", False) for kwargs in stored] == [True, False]
     assert json.loads((output_dir / "train_results.json").read_text())["train_loss"] > 0
 
@@ -262,15 +272,9 @@ def test_rows_of_tables_are_documents(books):
     (books / "stories.jsonl").write_text("".join(lines), encoding="utf-8")
     corpus = pretrain.CorpusArguments(train_files=[str(books / "stories.jsonl")], text_column="story")
     tokenizer = GPT1Tokenizer.train(iter(SENTENCES), num_merges=30, show_progress=False)
-    blocks = pretrain.prepare_blocks(corpus.train_source, corpus, tokenizer, 512, seed=0)
+    blocks = pretrain.prepare_blocks("train", corpus, tokenizer, 512)
     expected = [tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in SENTENCES]
     assert list(blocks["input_ids"]) == expected
-
-
-def test_evenly_spaced():
-    blocks = Dataset.from_dict({"input_ids": [[index] for index in range(10)]})
-    assert list(pretrain.evenly_spaced(blocks, 4)["input_ids"]) == [[0], [2], [5], [7]]
-    assert pretrain.evenly_spaced(blocks, 10) is blocks and pretrain.evenly_spaced(blocks, None) is blocks
 
 
 @pytest.mark.parametrize(
@@ -282,6 +286,11 @@ def test_evenly_spaced():
         (["--streaming", "--save_at_words", "1M"], ["--streaming does not count words"]),
         (["--save_at_words", "1M", "ten"], ["'ten' is no number of words", "10M"]),
         (["--max_words", "1M"], ["--max_words 1M", "--max_steps 6", "Leave one"]),
+        (["--family", "bert", "--streaming"], ["--streaming stores no blocks, but bert draws other blocks"]),
+        ([*BERT, "hidden_size=33"], ["cannot be built: The hidden size (33) is not a multiple"]),
+        ([*BERT, "hidden_act=foo"], ["cannot be built: 'foo'"]),
+        ([*BERT, "hidden_size=-24"], ["cannot be built: Trying to create tensor with negative dimension -24"]),
+        ([*BERT, "embd_pdrop=0"], ["'embd_pdrop=0'", "field=value is needed", "a field of BertConfig"]),
     ],
 )
 def test_refusals(books, more, parts):
@@ -436,23 +445,3 @@ def test_text_that_a_given_tokenizer_does_not_know(books, bpe):
     with pytest.raises(ValueError, match=r"does not know \d+% of the tokens of .*, as in .*--allow_unknown_text"):
         pretrain.main(words)
     pretrain.main([*words, "--allow_unknown_text", "--max_steps", "1"])
-
-
-@pytest.mark.parametrize(
-    ("family", "given", "part"),
-    [
-        ("bert", "hidden_size=33", "cannot be built: The hidden size (33) is not a multiple"),
-        ("bert", "hidden_act=foo", "cannot be built: 'foo'"),
-        ("roberta", "hidden_size=-24", "cannot be built: Trying to create tensor with negative dimension -24"),
-        ("roberta", "embd_pdrop=0", "'embd_pdrop=0'; field=value is needed, with a field of RobertaConfig"),
-    ],
-)
-def test_wrong_fields_of_a_family(books, family, given, part):
-    with pytest.raises(ValueError) as error:
-        pretrain.main(arguments(books, books / "out", "--family", family, "--config_overrides", given))
-    assert part in str(error.value)
-
-
-def test_a_family_that_draws_blocks_reads_no_stream(books):
-    with pytest.raises(ValueError, match="--streaming stores no blocks, but bert draws other blocks"):
-        pretrain.main(arguments(books, books / "out", "--family", "bert", "--streaming"))

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from conftest import SPLIT_IN_TWO_WAYS
+from helpers_refusals import refusal
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -50,8 +51,9 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
     assert cola["threshold"] < -0.1
     assert sst2["accuracy"] in (0.0, 1.0) and sst2["threshold"] is None and sst2["num_train_rows"] == 0
     assert capsys.readouterr().out == (
-        f"{model} (log-probability): cola {cola['matthews_correlation']:.3f} ({cola['normalised']:+.2f}), "
-        f"sst2 {sst2['accuracy']:.3f} ({sst2['normalised']:+.2f})\nwritten to {output}\n"
+        f"{model} (log-probability): cola matthews_correlation {cola['matthews_correlation']:.3f} (normalised "
+        f"{cola['normalised']:+.2f}), sst2 accuracy {sst2['accuracy']:.3f} (normalised {sst2['normalised']:+.2f})\n"
+        f"written to {output}\n"
     )
     zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1"])
     zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1", "--calibrate"])
@@ -76,7 +78,7 @@ def test_settings_overwrite_neither_results_nor_those_of_the_run(save_model, dat
 def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
     run, output = tmp_path / "run", tmp_path / "results.json"
     save_model(run)
-    for step in (20, 0, 100):
+    for step in (20, 1, 100):
         save_model(run / f"checkpoint-{step}", seed=step)
         state = {"num_input_tokens_seen": 10 * step}
         (run / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
@@ -84,9 +86,9 @@ def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
     arguments = ["--checkpoints", str(run), "--data_dir", data_dir, "--tasks", "cola", "sst2", "--device", "cpu"]
     zero_shot.main([*arguments, "--output_file", str(output)])
     results = json.loads(output.read_text())["results"]
-    assert [(result["step"], result["tokens"]) for result in results] == [(0, 0), (20, 200), (100, 1000)]
+    assert [(result["step"], result["tokens"]) for result in results] == [(1, 10), (20, 200), (100, 1000)]
     assert len({result["tasks"]["cola"]["threshold"] for result in results}) == 3
-    assert capsys.readouterr().out.startswith("0 updates (log-probability): cola ")
+    assert capsys.readouterr().out.startswith("1 update (log-probability): cola ")
 
 
 def test_openai_gpt_scores_as_the_folder_converted_from_it(openai_gpt_folder, plain_tokenizer, tmp_path):
@@ -147,7 +149,7 @@ def test_rows_are_drawn_by_the_seed(tmp_path):
 
     def drawn(seed):
         arguments = zero_shot.ZeroShotArguments(model="model", data_dir=str(tmp_path), max_eval_samples=5, seed=seed)
-        return [row["sentence"] for row in zero_shot.load_questions("sst2", arguments).rows]
+        return [row["sentence"] for row in zero_shot.load_questions("sst2", arguments)[1]]
 
     assert len(drawn(0)) == 5 and drawn(0) == drawn(0) and drawn(0) != drawn(1)
     assert drawn(0) != [row["sentence"] for row in rows[:5]]
@@ -160,18 +162,12 @@ def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
     write(tmp_path / "sst2", "test", [row, {**row, "label": hidden}])
 
     arguments = zero_shot.ZeroShotArguments(model="model", data_dir=str(tmp_path))
-    assert zero_shot.load_questions("sst2", arguments).split == "validation"
+    assert zero_shot.load_questions("sst2", arguments)[0] == "validation"
     (tmp_path / "sst2" / "validation.jsonl").unlink()
     with pytest.raises(ValueError, match="'sst2' are hidden in test. Add a split with labels"):
         zero_shot.load_questions("sst2", arguments)
     write(tmp_path / "sst2", "test", [row, {**row, "label": 0}])
-    assert zero_shot.load_questions("sst2", arguments).split == "test"
-
-
-def refusal(function, *args) -> str:
-    with pytest.raises(ValueError) as error:
-        function(*args)
-    return str(error.value)
+    assert zero_shot.load_questions("sst2", arguments)[0] == "test"
 
 
 def test_what_is_refused(tmp_path):

@@ -82,9 +82,7 @@ def installed_version() -> str:
 def one_sentence(command: str, debug: bool) -> Iterator[None]:
     """Context in which a user's error or an interruption ends the process with one line on stderr.
 
-    Args:
-        command: the command's name, with which the line begins.
-        debug: whether the traceback is printed before the line.
+    The line begins with the command's name; to debug, the traceback is printed before it.
     """
     try:
         yield

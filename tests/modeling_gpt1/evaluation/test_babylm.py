@@ -127,17 +127,15 @@ def make_masked(plain_tokenizer, randomise):
 
 @torch.no_grad()
 def by_definition(scorer, text, start, backend):
-    """The tokens that end behind `start` characters, each by a call of the model; special tokens have none."""
+    """The tokens that end behind `start` characters; of a masked model each by a call. Special tokens have none."""
     encoded = scorer.tokenizer(text, return_offsets_mapping=True)
     ids = torch.tensor(encoded["input_ids"])
     places = [place for place, (_, end) in enumerate(encoded["offset_mapping"]) if end > start]
+    if backend == "causal":
+        log_probs = scorer.model(input_ids=ids[None]).logits[0].double().log_softmax(-1)
+        return sum(log_probs[place - 1, ids[place]].item() for place in places if place > 0)
     total = 0.0
     for place in places:
-        if backend == "causal":
-            if place > 0:
-                logits = scorer.model(input_ids=ids[None, :place]).logits[0, -1]
-                total += logits.double().log_softmax(-1)[ids[place]].item()
-            continue
         hidden = ids.clone()
         hidden[place] = scorer.tokenizer.mask_token_id
         logits = scorer.model(input_ids=hidden[None]).logits[0, place - (backend == "mntp")]
@@ -344,8 +342,11 @@ def test_ages_of_acquisition(sign, tmp_path):
 
 def test_a_word_is_scored_behind_its_context(causal, tmp_path):
     contexts = {"farmer": [{"context": "the old "}, {"context": " she walked"}], "a": [{"context": "he paid"}]}
+    contexts["smiled"] = contexts["a"]
     (tmp_path / "cdi_childes.json").write_text(json.dumps(contexts))
     rows = babylm.word_surprisals(causal, tmp_path / "cdi_childes.json")
+    assert rows.pop()["target_word"] == "smiled"
+    assert rows == babylm.word_surprisals(causal, tmp_path / "cdi_childes.json", 1)
     assert [(row["target_word"], row["context_id"], row["context"]) for row in rows] == [
         ("farmer", 0, "the old "),
         ("farmer", 1, " she walked"),

@@ -275,6 +275,8 @@ def test_chance_and_splits(ours, data_dir, tmp_path):
 
 
 def test_calibration_asks_for_the_answers_alone(ours, data_dir, tmp_path):
+    [both], _ = local_rows.specify_tasks(["arc_easy"], data_dir, calibrate=True)
+    assert [one["metric"] for one in both.config.metric_list] == ["acc", "acc_norm", "acc_mutual_info"]
     specified, _ = local_rows.specify_tasks(["copa"], data_dir, calibrate=True)
     results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
     results["asked"], (sample, _) = ["copa"], results["samples"]["copa"]
@@ -399,7 +401,7 @@ def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("pika", "lm-evaluation-harness has no task 'pika'. `lm_eval ls tasks` lists all."),
+        ("pika", "lm-evaluation-harness has no task 'pika' (did you mean 'piqa'?). `lm_eval ls tasks` lists all."),
         (
             "piqa",
             "Task 'piqa' needs a file validation (.jsonl, .jsonl.gz, .csv or .parquet) in {folder}/piqa, which has",

@@ -307,6 +307,8 @@ def test_metrics_have_the_names_of_the_hub():
 
 def test_names_of_classes():
     model = make_model("classification", make_tokenizer())
+    model.config.id2label = {index: f"class {index}" for index in range(20)}
+    assert classes_of(model) == ", ".join(f"class {index}" for index in range(20))
     model.config.id2label = {index: f"class {index}" for index in range(23)}
     assert classes_of(model) == ", ".join(f"class {index}" for index in range(20)) + " and 3 more"
     if IS_AFTER_5_17:  # before, transformers refuses class names that are not text
