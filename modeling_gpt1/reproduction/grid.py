@@ -48,9 +48,9 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
     first = pretraining_cells(arguments, folder)
     if not arguments.only_report:
         store.run_all(list(first.values()), lambda: None)
-        if not all(map(store.read, first.values())):
-            print("Not every model is pre-trained, so nothing is fine-tuned. Start the command again afterwards.")
-            return 1
+    if not all(map(store.read, first.values())):
+        print("Not every model is pre-trained, so nothing is fine-tuned. Start the command again afterwards.")
+        return 1
     arguments = with_models(arguments, first, folder)
     check_families(arguments)
     cells = plan(arguments)

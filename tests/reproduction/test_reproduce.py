@@ -667,6 +667,8 @@ def test_one_command_goes_from_a_text_to_the_report(from_text, stand_ins, tmp_pa
 
 
 def test_a_model_that_cannot_be_pre_trained_ends_the_command(from_text, stand_ins, capsys):
+    assert reproduce(from_text("--only_report")) == 1 and stand_ins() == []
+    assert "Not every model is pre-trained" in told(capsys)
     assert reproduce(from_text(text="bad")) == 1
     shown = told(capsys)
     assert "pretraining-gpt1: FAILED, its command exited" in shown and "so nothing is fine-tuned" in shown
