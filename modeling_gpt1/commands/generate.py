@@ -81,6 +81,8 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
 
 
 def read_prompts(path: Path) -> list[str]:
+    if path.suffix in (".csv", ".tsv", ".json", ".jsonl", ".parquet"):
+        raise ValueError(f"--prompt_file {path} is a table, but a file with a prompt per line is needed. Write one.")
     # Other characters that end lines may stand in a text.
     prompts = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
     if not prompts:
@@ -122,3 +124,5 @@ def main(arguments: list[str]) -> None:
             for prompt, texts in zip(batch, continuations, strict=True):
                 record = {"prompt": prompt, "continuations": texts}
                 print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
+    if args.output_file:
+        print(f"written to {args.output_file}")

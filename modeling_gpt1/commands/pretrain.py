@@ -295,7 +295,7 @@ def main(arguments: list[str]) -> None:
         lines.append(describe_blocks("validation", validation_blocks, block_length)[0])
         number, most = len(validation_blocks), corpus_args.max_eval_blocks
         if most is not None and most < number:
-            watched = validation_blocks.select(index * number // most for index in range(most))
+            watched = validation_blocks.select([index * number // most for index in range(most)])
             lines.append(f"evaluation: of {most:,} of these blocks during training, of all at the end")
     saved, words_per_update = {}, None
     if corpus_args.max_words or corpus_args.save_at_words:
@@ -315,7 +315,7 @@ def main(arguments: list[str]) -> None:
         processing_class=tokenizer,
         callbacks=callbacks,
     )
-    if family.is_causal and len(tokenizer) >= LEAST_VOCABULARY:
+    if is_fresh and family.is_causal and len(tokenizer) >= LEAST_VOCABULARY:
         rows = training_args.train_batch_size * training_args.gradient_accumulation_steps * training_args.world_size
         passes = training_args.num_train_epochs * (num_tokens or 0)
         read = training_args.max_steps * rows * block_length if training_args.max_steps > 0 else passes

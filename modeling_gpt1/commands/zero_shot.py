@@ -141,9 +141,7 @@ def main(arguments: list[str]) -> None:
             for name, of in answers.items()
         )
         print(f"{where} ({scorer.method}): {', '.join(figures)}", flush=True)
-        output = Path(args.output_file)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(output, json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n")
+        write_atomically(args.output_file, json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n")
     # Neither the results nor a run's own settings have this ending.
     parser.write_settings(Path(args.output_file).with_suffix(".run.yaml"))
     print(f"written to {args.output_file}")

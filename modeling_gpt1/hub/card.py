@@ -98,7 +98,6 @@ def write_model_card(
         facts["longest"] = getattr(trainer.data_collator, "max_length", None)
     tags = [*as_list(tags), *as_list(getattr(model, "model_tags", None))]
     path = Path(trainer.args.output_dir, "README.md")
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, str(_render(model, name, repo_id or name, tags, data, facts)))
 
 

@@ -28,12 +28,15 @@ def write_atomically(path: str | os.PathLike, text: str) -> None:
 def atomic_file(path: str | os.PathLike) -> Iterator[TextIO]:
     """A UTF-8 text file to write to; if no error occurs, one rename gives it the name `path`, and an older one's mode.
 
+    The folder is made.
+
     Raises:
         ValueError: `path` is a folder or a device, which no file can replace.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         raise ValueError(f"{os.fspath(path)} is not a file, and no file can replace it. Pass the name of a file.")
     path = Path(os.path.realpath(path))  # a link stays a link
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"_{path.name}.{os.getpid()}")  # pushes to the hub leave out what begins with "_"
     try:
         with partial.open("w", encoding="utf-8", newline="\n") as file:

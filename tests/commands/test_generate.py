@@ -125,7 +125,7 @@ def test_prompts_and_texts_in_files(run, tmp_path):
     (tmp_path / "prompts.txt").write_text("\n".join(["", *PROMPTS, ""]), encoding="utf-8")
     output_file = tmp_path / "texts.jsonl"
     options = ["--prompt_file", str(tmp_path / "prompts.txt"), "--output_file", str(output_file), "--temperature", "0"]
-    assert run(*options) == ""
+    assert run(*options) == f"written to {output_file}\n"
     assert lines(output_file.read_text(encoding="utf-8")) == GREEDY
 
 
@@ -215,6 +215,8 @@ def test_a_file_without_prompts(folder, tmp_path):
     (tmp_path / "p.txt").write_text("\n \n", encoding="utf-8")
     told = refusal("--model", str(folder), "--prompt_file", str(tmp_path / "p.txt"))
     assert f"{tmp_path / 'p.txt'} has no prompts" in told
+    told = refusal("--model", str(folder), "--prompt_file", "prompts.csv")
+    assert "prompts.csv is a table, but a file with a prompt per line is needed" in told
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path):

@@ -46,8 +46,9 @@ def arguments(books, output_dir, *more):
     ]
 
 
-def test_from_text_to_a_model_that_can_be_trained_further(books):
+def test_from_text_to_a_model_that_can_be_trained_further(books, caplog, monkeypatch):
     output_dir = books / "out"
+    monkeypatch.setattr(pretrain, "LEAST_VOCABULARY", 0)
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES))
     saved = {path.name for path in output_dir.iterdir()}
     assert saved == {
@@ -62,6 +63,7 @@ def test_from_text_to_a_model_that_can_be_trained_further(books):
 
     again = books / "again"
     pretrain.main(arguments(books, again, "--model", str(output_dir)))
+    assert len([line for line in caplog.messages if line.startswith("prospect")]) == 1  # of the fresh model
     improved = json.loads((again / "all_results.json").read_text())
     assert improved["eval_perplexity"] < results["eval_perplexity"]
 
@@ -208,7 +210,7 @@ def test_the_screen_of_a_run(books, caplog, capfd):
 
 def test_the_last_evaluation_takes_all_blocks(books, caplog, monkeypatch):
     output_dir, chosen, select = books / "out", [], Dataset.select
-    monkeypatch.setattr(Dataset, "select", lambda self, rows: chosen.append(list(rows)) or select(self, chosen[-1]))
+    monkeypatch.setattr(Dataset, "select", lambda self, rows: chosen.append(rows) or select(self, rows))
     limit = ("--eval_strategy", "steps", "--eval_steps", "3", "--max_eval_blocks", "2", "--block_length", "16")
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES, *limit))
     *_, few, all_blocks = [record for record in figures(output_dir) if "eval_loss" in record]

@@ -127,7 +127,7 @@ def test_what_is_pushed(visit):
     ]
     pre_trained = sorted(["README.md", "generation_config.json", "trainer_state.json", *SAVED, *RESULTS])
     assert visit.commits("me/books") == [("End of training", pre_trained)]
-    fine_tuned = sorted(["README.md", "trainer_state.json", *SAVED, *RESULTS])
+    fine_tuned = sorted(["README.md", "eval_predictions.jsonl", "trainer_state.json", *SAVED, *RESULTS])
     assert visit.commits("me/moods") == [("End of training", fine_tuned)]
     assert visit.commits("me/bert-moods") == [("End of training", fine_tuned)]
     beside_pickles = sorted(["README.md", "events/readable.log", *SAVED])
@@ -205,7 +205,7 @@ def test_the_last_words_of_a_failed_script_push_its_result(visit):
     assert "Traceback" not in output
     assert FAILED.fullmatch(f"{first}\n{command}".removeprefix("gpt1 finetune: "))["folder"] == str(folder)
     ((_, added),) = visit.commits("me/unlucky")
-    assert added == sorted(["README.md", "trainer_state.json", *SAVED, *RESULTS])
+    assert added == sorted(["README.md", "eval_predictions.jsonl", "trainer_state.json", *SAVED, *RESULTS])
     files = visit.hub.files("me/unlucky")
     assert all(files[name] == (folder / name).read_bytes() for name in added)
 

@@ -31,6 +31,10 @@ class TestText:
         assert (tmp_path / "x.txt").read_bytes() == "für\nalle\n".encode()
         assert [path.name for path in tmp_path.iterdir()] == ["x.txt"]
 
+    def test_its_folder_is_made(self, tmp_path):
+        write_atomically(tmp_path / "a" / "b" / "x.txt", "new")
+        assert contents(tmp_path / "a" / "b") == {"x.txt": "new"}
+
     @pytest.mark.parametrize("call", ["fsync", "replace", None])
     def test_a_failed_write_leaves_the_old_text(self, call, tmp_path, monkeypatch):
         write_atomically(tmp_path / "x.txt", "old")
