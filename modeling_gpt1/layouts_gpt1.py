@@ -142,12 +142,14 @@ def open_adapter(
         ) from error
     config_of_base = copy.deepcopy(config)
     config_of_base.vocab_size = type(config).from_pretrained(base).vocab_size
-    report = logging.get_logger("transformers.modeling_utils")
-    report.disabled = True  # what the base lacks, the adapter has
+    reports = [logging.get_logger(f"transformers.{name}") for name in ("modeling_utils", "configuration_utils")]
+    for report in reports:
+        report.disabled = True  # what the base lacks, the adapter has
     try:
         model = open_model(base, config=config_of_base, **{**kwargs, "ignore_mismatched_sizes": True})
     finally:
-        report.disabled = False
+        for report in reports:
+            report.disabled = False
     if model.config.vocab_size != config.vocab_size:
         model.resize_token_embeddings(config.vocab_size, mean_resizing=False)
     is_ignored = kwargs.get("ignore_mismatched_sizes", False)
