@@ -19,7 +19,7 @@ from .control_tokens import CONTROL_TOKENS
 from .family import FamilyForm
 from .planning import BatchPlan, plan_batch, plan_blocks
 from .tokenization_gpt1 import GPT1Tokenizer
-from .traversal import TRAVERSALS, ControlIds, Traversal, Traversed, check_max_length
+from .traversal import TRAVERSALS, ControlIds, Traversed, check_max_length
 
 NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
 
@@ -96,6 +96,7 @@ class TraversalCollator:
     def __post_init__(self):
         if self.traversal not in TRAVERSALS:
             raise ValueError(f'Unknown traversal "{self.traversal}". Choose one of: {", ".join(TRAVERSALS)}.')
+        self._kind = TRAVERSALS[self.traversal]
         if self.regression and self._kind.has_choices:
             raise ValueError(
                 "multiple_choice does not support regression: its label is the index of the right choice."
@@ -104,20 +105,24 @@ class TraversalCollator:
             raise ValueError(
                 f"both_orders is for the pairs of similarity, but the traversal is {self.traversal}. Leave it out."
             )
-        self._check_roles()
-        # Of data sets that `check` has read, by fingerprint: a sampler asks for the same lengths.
-        self._lengths: dict[str, Sequence[int]] = {}
+        needed, optional = self._kind.roles, (*self._kind.optional_roles, "label")
+        if not set(needed) <= set(self.columns) <= {*needed, *optional}:
+            raise ValueError(
+                f"`columns` has the roles {', '.join(self.columns) or 'none'}; {self.traversal} needs "
+                f"{', '.join(needed)}, and may have {', '.join(optional)}. Correct `columns`."
+            )
+        self._label_column = self.columns.get("label")
+        if not isinstance(self._label_column, str | None):
+            raise ValueError(f"The role label needs the name of one column; it was given {self._label_column!r}.")
         self._control = self._family = None
         if reads_control_tokens(self.tokenizer):
             check_max_length(self.traversal, self.max_length, with_question="question" in self.columns)
             self._control = ControlIds.from_tokenizer(self.tokenizer)
         else:
-            self._family = FamilyForm(self.tokenizer, self._kind)
-            self._family.check_max_length(self.max_length)
-
-    @property
-    def _kind(self) -> Traversal:
-        return TRAVERSALS[self.traversal]
+            self._family = FamilyForm(self.tokenizer, self._kind, self.max_length)
+        self._num_special = self._kind.num_control if self._family is None else self._family.num_special
+        # How many texts of a row come before its choices.
+        self._num_shared = 1 + (self._family is None and "question" in self.columns)
 
     @property
     def is_of_gpt1(self) -> bool:
@@ -182,8 +187,6 @@ class TraversalCollator:
             raise ValueError(f"There are no rows in {source}; at least one is needed. Add rows, or leave it out.")
         names, labels, num_choices, lengths = zip(*counted, strict=True)
         self._read_labels(labels, names, num_choices, needs_labels)
-        if fingerprint := getattr(rows, "_fingerprint", None):
-            self._lengths[fingerprint] = lengths
         return len(lengths), sum(length > self.max_length for length in lengths)
 
     def is_labelled(self, row: Mapping) -> bool:
@@ -199,10 +202,7 @@ class TraversalCollator:
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
         """
-        lengths = self._lengths.get(getattr(rows, "_fingerprint", None))
-        if lengths is None:
-            lengths = [length for *_, length in self._counted(rows, "the data")]
-        return [min(length, self.max_length) for length in lengths]
+        return [min(length, self.max_length) for *_, length in self._counted(rows, "the data")]
 
     def _counted(self, rows: Iterable[Mapping], source: str) -> Iterator[tuple[str, Any, int, int]]:
         """Of each row its name, what it holds as label, its number of choices, and the tokens of its longest sequence.
@@ -266,29 +266,6 @@ class TraversalCollator:
         if getattr(given, "ndim", None) == 0:
             given = given.item()  # numpy and torch scalars of formatted data sets
         return None if not getattr(given, "ndim", 0) and given == self.hidden_label else given
-
-    @property
-    def _label_column(self) -> str | None:
-        return self.columns.get("label")
-
-    @property
-    def _num_special(self) -> int:
-        return self._kind.num_control if self._family is None else self._family.num_special
-
-    @property
-    def _num_shared(self) -> int:
-        """How many texts of a row come before its choices."""
-        return 1 + (self._family is None and "question" in self.columns)
-
-    def _check_roles(self) -> None:
-        needed, optional = self._kind.roles, (*self._kind.optional_roles, "label")
-        if not set(needed) <= set(self.columns) <= {*needed, *optional}:
-            raise ValueError(
-                f"`columns` has the roles {', '.join(self.columns) or 'none'}; {self.traversal} needs "
-                f"{', '.join(needed)}, and may have {', '.join(optional)}. Correct `columns`."
-            )
-        if not isinstance(self.columns.get("label", ""), str):
-            raise ValueError(f"The role label needs the name of one column; it was given {self.columns['label']!r}.")
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         return self.tokenizer(
