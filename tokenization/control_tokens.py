@@ -7,7 +7,7 @@ delimiter and an extract token. Text never becomes one of them, whatever it spel
 import math
 from collections.abc import Sequence
 
-from tokenizers import Tokenizer, processors
+from tokenizers import processors
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 # The paper writes the delimiter as "$". That is a word of the vocabulary, and a dollar sign in text must stay text.
@@ -51,8 +51,7 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     added = tokenizer.add_special_tokens({**missing, **ends})
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token  # the attention mask hides padding
-    tokens = [str(getattr(tokenizer, name)) for name in CONTROL_TOKENS]
-    tokenizer.backend_tokenizer.post_processor = control_templates(tokenizer.backend_tokenizer, tokens)
+    tokenizer.backend_tokenizer.post_processor = control_templates(tokenizer)
     keep_text_as_text(tokenizer)
     if model is None:
         return added
@@ -112,13 +111,13 @@ def keep_text_as_text(tokenizer: PreTrainedTokenizerBase, is_saved: bool = True)
         tokenizer.init_kwargs.pop("split_special_tokens", None)
 
 
-def control_templates(backend: Tokenizer, tokens: Sequence[str]) -> processors.TemplateProcessing:
-    """One text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`; `tokens` are start, delimiter and extract."""
-    start, delimiter, extract = tokens
+def control_templates(tokenizer: PreTrainedTokenizerBase) -> processors.TemplateProcessing:
+    """One text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`."""
+    start, delimiter, extract = tokens = [str(getattr(tokenizer, name)) for name in CONTROL_TOKENS]
     return processors.TemplateProcessing(
         single=[start, "$A", extract],
         pair=[start, "$A", delimiter, "$B:1", f"{extract}:1"],
-        special_tokens=[(token, backend.token_to_id(token)) for token in tokens],
+        special_tokens=[(token, tokenizer.backend_tokenizer.token_to_id(token)) for token in tokens],
     )
 
 

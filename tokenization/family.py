@@ -98,14 +98,14 @@ class FamilyForm:
         return batch
 
 
-def any_word(tokenizer: PreTrainedTokenizerBase) -> tuple[str, list[int]]:
-    """A text of ordinary tokens, and its ids."""
+def any_word(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A text of ordinary tokens."""
     specials = set(tokenizer.all_special_ids)
     ordinary = (token_id for token_id in range(len(tokenizer)) if token_id not in specials)
     for text in chain(["a"], (tokenizer.decode([token_id]) for token_id in ordinary)):
         ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] if text.strip() else []
         if ids and specials.isdisjoint(ids):
-            return text, ids
+            return text
     raise ValueError(
         f"{type(tokenizer).__name__} has no tokens for text, only {len(tokenizer)} special ones: transformers makes "
         "such a tokenizer where a folder has no files of one. Pass the tokenizer that belongs to the model."

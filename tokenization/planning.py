@@ -147,10 +147,9 @@ def _plan(shape: Sequence[int], is_real: np.ndarray, **arrays: np.ndarray) -> Ba
 
 
 def _prefixes_that_pay(num_shared: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """How many of the shared tokens `[B]` to compute once; 0 where one long row of attention would be more work.
+    """How many of the shared tokens `[B]` to compute once, from them and the lengths of the sequences `[B, C]`.
 
-    Args:
-        num_shared, lengths (`[B]`, `[B, C]`): shared tokens, and all tokens of each sequence.
+    It is 0 where one long row of attention would be more work.
     """
     num_shared = num_shared * (lengths[:, 0] > 0)  # the first sequence holds the beginning
     num_tokens = lengths.sum(1)

@@ -178,8 +178,7 @@ class GPT1Tokenizer(TokenizersBackend):
         """
         if not self.has_control_tokens or self._ends_given or self.add_bos_token or self.add_eos_token:
             return super().update_post_processor()
-        tokens = [str(self._special_tokens_map[name]) for name in CONTROL_TOKENS]
-        self._tokenizer.post_processor = control_templates(self._tokenizer, tokens)
+        self._tokenizer.post_processor = control_templates(self)
 
     def _encode_plus(self, text, text_pair=None, **kwargs) -> BatchEncoding:
         kwargs["split_special_tokens"] = True
