@@ -377,11 +377,3 @@ def test_a_check_of_choices_knows_how_many_a_row_has(letters, label):
     rows = [{"story": "a", "endings": ["b", "c"], "label": 1}, {"story": "a", "endings": ["b"], "label": label}]
     collator = TraversalCollator(letters, "multiple_choice", CHOICE | {"label": "label"})
     assert (check_of(collator, Dataset.from_list(rows), True) == (2, 0)) == (label == 0)
-
-
-def test_a_check_of_formatted_rows(letters):
-    collator = TraversalCollator(letters, "similarity", SIMILAR)
-    rows = Dataset.from_list(pairs()).with_format("torch")
-    assert collator.check(rows) == (40, 0)
-    broken = rows.with_transform(lambda batch: {**batch, "two": [""] * len(batch["two"])})
-    assert check_of(collator, broken, True).startswith("Row 0 of split 'train': text_b (column 'two') holds ''")

@@ -104,13 +104,6 @@ def test_a_row_is_a_document(ending, tmp_path):
     assert texts_of(path) == [row["text"] for row in ROWS]
 
 
-@pytest.mark.parametrize("packed", ["", ".gz"])
-@pytest.mark.parametrize("texts", [["1984", "007"], ["True"]])
-def test_a_document_of_a_csv_file_may_be_a_number(packed, texts, tmp_path):
-    path = write_rows(tmp_path / f"rows.csv{packed}", [{"text": text} for text in texts])
-    assert texts_of(path) == texts
-
-
 def test_another_column_and_rows_without_text(tmp_path):
     path = write_rows(tmp_path / "rows[1].jsonl", [{"body": "one"}, {"body": None}, {"body": ""}, {"body": "two"}])
     assert texts_of(str(path), text_column="body") == ["one", "two"]

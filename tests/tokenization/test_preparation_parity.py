@@ -257,14 +257,6 @@ def test_half_a_character_anywhere_is_refused(tokenizer, before, after, half):
             tokenizer(texts)
 
 
-@given(WILD.map(joined).filter(len))
-def test_time_does_not_grow_faster_than_the_text(tokenizer, unit):
-    text = unit[:40] * (30_000 // len(unit[:40]) + 1)
-    start = time.process_time()
-    tokenizer(text, add_special_tokens=False)
-    assert time.process_time() - start < 1  # what is quadratic takes tens of seconds
-
-
 @pytest.mark.real_data
 def test_a_novel_with_the_released_vocabulary(real_data_dir):
     novels = sorted((real_data_dir / "books" / "validation").glob("*.txt"))

@@ -345,18 +345,6 @@ def test_classes_of_a_csv_file(tmp_path, labels, names, ids):
     assert test[1]["test"]["label"][:] == [*ids, None, ids[0]]
 
 
-def test_a_csv_file_has_one_type_per_column_however_long_it_is(tmp_path):
-    """pandas guesses the types of every 10,000 rows anew."""
-    many = [{"body": "a film", "label": place % 5} for place in range(10_001)]
-    path = write(tmp_path / "scores.csv", [*many, {"body": "a film", "label": 2.5}])
-    columns = {"text_a": "body", "text_b": "body"}
-    rows = load_files({"train": path}, "similarity", columns, regression=True)[1]["train"]
-    assert rows["label"][-2:] == [0.0, 2.5]
-    path = write(tmp_path / "tests.csv", [*many, {"body": "a film", "label": ""}])
-    rows = load_files({"test": path}, "classification", {"text": "body"}, label_names=list("01234"))[1]["test"]
-    assert rows["label"][-2:] == [0, None]
-
-
 def test_a_class_label_column_names_the_classes(tmp_path):
     def write_labels(name, names, labels):
         features = datasets.Features({"body": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
