@@ -114,20 +114,16 @@ class TraversalCollator:
         self._label_column = self.columns.get("label")
         if not isinstance(self._label_column, str | None):
             raise ValueError(f"The role label needs the name of one column; it was given {self._label_column!r}.")
-        self._control = self._family = None
-        if reads_control_tokens(self.tokenizer):
+        # Whether the batches are in GPT-1's form, not in that of another family's tokenizer.
+        self.is_of_gpt1 = reads_control_tokens(self.tokenizer)
+        if self.is_of_gpt1:
             check_max_length(self.traversal, self.max_length, with_question="question" in self.columns)
             self._control = ControlIds.from_tokenizer(self.tokenizer)
         else:
             self._family = FamilyForm(self.tokenizer, self._kind, self.max_length)
-        self._num_special = self._kind.num_control if self._family is None else self._family.num_special
+        self._num_special = self._kind.num_control if self.is_of_gpt1 else self._family.num_special
         # How many texts of a row come before its choices.
-        self._num_shared = 1 + (self._family is None and "question" in self.columns)
-
-    @property
-    def is_of_gpt1(self) -> bool:
-        """Whether the batches are in GPT-1's form, not in that of another family's tokenizer."""
-        return self._family is None
+        self._num_shared = 1 + (self.is_of_gpt1 and "question" in self.columns)
 
     def __call__(self, rows: Sequence[Mapping]) -> dict[str, "torch.Tensor | BatchPlan"]:
         """Makes the batch of `rows`.
@@ -148,13 +144,13 @@ class TraversalCollator:
         """
         names = [f"Row {position} of the batch" for position in range(len(rows))]
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
-        if self._family is None:
+        if self.is_of_gpt1:
             encoded = iter(self._encode(list(chain.from_iterable(texts))))
-            examples = [self._traverse(row, name, encoded) for row, name in zip(texts, names, strict=True)]
+            examples = [self._traverse([next(encoded) for _ in row]) for row in texts]
             batch = self._pad_control_tokens([example.sequences for example in examples])
         else:
             batch = self._family.batch(texts, self.max_length, self.both_orders, self.pad_to_multiple_of)
-        reads_pair_twice = self.traversal == "similarity" and (self._family is None or self.both_orders)
+        reads_pair_twice = self.traversal == "similarity" and (self.is_of_gpt1 or self.both_orders)
         if not self._kind.has_choices and not reads_pair_twice:
             batch = {name: tensor.squeeze(1) for name, tensor in batch.items()}  # [B, 1, T] -> [B, T]
         num_choices = [len(row) - self._num_shared for row in texts]
@@ -217,9 +213,10 @@ class TraversalCollator:
             different = list(dict.fromkeys(chain.from_iterable(texts)))
             counts = dict(zip(different, map(len, self._encode(different)), strict=True))
             for (name, row), of_row in zip(chunk, texts, strict=True):
-                for text in of_row:
-                    _check_has_tokens(text, counts[text], name)
                 lengths = [counts[text] for text in of_row]
+                if 0 in lengths:
+                    text = of_row[lengths.index(0)]
+                    raise ValueError(f"{name}: the text {text!r} has no tokens. Remove or correct the row.")
                 num_shared = self._num_shared if self._kind.has_choices else len(lengths)
                 longest = sum(lengths[:num_shared]) + max(lengths[num_shared:], default=0) + self._num_special
                 yield name, row.get(self._label_column), len(lengths) - self._num_shared, longest
@@ -272,10 +269,7 @@ class TraversalCollator:
             texts, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
         )["input_ids"]
 
-    def _traverse(self, texts: list[str], name: str, encoded: Iterator[list[int]]) -> Traversed:
-        segments = list(islice(encoded, len(texts)))
-        for text, ids in zip(texts, segments, strict=True):
-            _check_has_tokens(text, len(ids), name)
+    def _traverse(self, segments: list[list[int]]) -> Traversed:
         if not self._kind.has_choices:
             return self._kind.write(*segments, self._control, self.max_length)
         context, *choices = segments
@@ -293,7 +287,7 @@ class TraversalCollator:
             others = [value for value in values if not isinstance(value, str)]
             texts.append(self._checked(others[0] if others else " ".join(values), role, name))
         choices = self._choices(row, name) if self._kind.has_choices else []
-        if self._family is None:
+        if self.is_of_gpt1:
             return texts + choices
         if choices:
             context, *question = texts
@@ -359,13 +353,6 @@ def reads_control_tokens(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a tokenizer is GPT-1's or has any of its control tokens; all others have a form of their own."""
     has_some = any(getattr(tokenizer, f"{name}_id", None) is not None for name in CONTROL_TOKENS)
     return has_some or isinstance(tokenizer, GPT1Tokenizer)
-
-
-def _check_has_tokens(text: str, num_tokens: int, name: str) -> None:
-    if not num_tokens:
-        raise ValueError(
-            f"{name}: the text {text!r} has no tokens; at least one is needed. Remove or correct the row."
-        )
 
 
 __all__ = ["BlockCollator", "TraversalCollator"]
