@@ -201,10 +201,7 @@ class TraversalCollator:
         return [min(length, self.max_length) for *_, length in self._counted(rows, "the data")]
 
     def _counted(self, rows: Iterable[Mapping], source: str) -> Iterator[tuple[str, Any, int, int]]:
-        """Of each row its name, what it holds as label, its number of choices, and the tokens of its longest sequence.
-
-        The tokens are those before a sequence is cut. Every text is encoded once.
-        """
+        """Of each row its name, label and number of choices, and the tokens of its longest sequence before a cut."""
         if not isinstance(rows, Iterable):
             rows = map(rows.__getitem__, range(len(rows)))
         named = ((f"Row {place} of {source}", row) for place, row in enumerate(rows))

@@ -159,12 +159,7 @@ def _prefixes_that_pay(num_shared: np.ndarray, lengths: np.ndarray) -> np.ndarra
 
 
 def _attention_rows(starts: np.ndarray, prefixes: np.ndarray | None, sequences: np.ndarray) -> dict[str, np.ndarray]:
-    """The `row_…` fields of a plan.
-
-    Args:
-        starts, prefixes (`[R]`): index of each row's first token; its shared tokens, `None` if no row has any.
-        sequences (`[N]`): sequence of each token.
-    """
+    """The `row_…` fields of a plan, from each row's first token and shared tokens, and each token's sequence."""
     lengths = np.diff(starts, append=len(sequences))
     places = np.arange(lengths.max())
     is_filled = places < lengths[:, None]

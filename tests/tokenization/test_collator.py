@@ -74,26 +74,6 @@ def test_similarity(letters):
     )
 
 
-def test_multiple_choice(letters):
-    collator = TraversalCollator(letters, "multiple_choice", CHOICE)
-    batch = collator(
-        [{"story": "a b", "endings": ["c", "d e"], "label": 1}, {"story": "f", "endings": ["g", "h"], "label": 0}]
-    )
-    assert_batch(
-        batch,
-        input_ids=[
-            [[64, 1, 2, 65, 3, 66, 0], [64, 1, 2, 65, 4, 5, 66]],
-            [[64, 6, 65, 7, 66, 0, 0], [64, 6, 65, 8, 66, 0, 0]],
-        ],
-        attention_mask=[
-            [[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 1]],
-            [[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0, 0]],
-        ],
-        mc_token_ids=[[5, 6], [4, 4]],
-        labels=[1, 0],
-    )
-
-
 RAGGED = [
     {"article": "a b", "question": "c", "endings": ["d"], "label": 0},
     {"article": "e", "question": "f", "endings": ["g", "h i"], "label": 1},

@@ -22,14 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from tokenization import (
-    GPT1Tokenizer,
-    corpus,
-    count_tokens,
-    documents,
-    load_blocks,
-    training_texts,
-)
+from tokenization import GPT1Tokenizer, corpus, count_tokens, documents, load_blocks, training_texts
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 WORDS = "the old farmer walked to the market because he needed a new plough and nobody knew why".split()

@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenization.traversal import (
-    ControlIds,
-    classification,
-    entailment,
-    multiple_choice,
-    similarity,
-)
+from tokenization.traversal import ControlIds, classification, entailment, multiple_choice, similarity
 
 CONTROL = ControlIds(start=100, delimiter=101, extract=102)
 
