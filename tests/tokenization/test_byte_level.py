@@ -220,8 +220,6 @@ def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
     assert len(list(write_on(opened, ids, 4, temperature=0))) > 0
 
     model = GPT1DoubleHeadsModel.from_pretrained(gpt2_folder, traversal="entailment", num_labels=2)
-    model.save_pretrained(tmp_path / "task")
-    opened.tokenizer.save_pretrained(tmp_path / "task")
     add_control_tokens(opened.tokenizer, model)
     model.save_pretrained(tmp_path / "task")
     opened.tokenizer.save_pretrained(tmp_path / "task")

@@ -394,21 +394,6 @@ def test_a_text_without_words_is_not_held_whole(sign, monkeypatch):
     assert "".join(parts) == text and max(map(len, parts)) <= 5000 + 6000
 
 
-@pytest.mark.real_data
-def test_novels_in_pieces(real_data_dir, tmp_path):
-    """Every id of five whole novels, each tokenised at once."""
-    release = real_data_dir / "openai_gpt_bpe"
-    tokenizer = GPT1Tokenizer.from_openai(release / "encoder_bpe_40000.json", release / "vocab_40000.bpe")
-    novels = sorted((real_data_dir / "books" / "validation").glob("*.txt"))
-    rows = iter(load_blocks(novels, tokenizer, cache_dir=tmp_path))
-    for novel in novels:
-        expected, found = ids_of(tokenizer, novel.read_text(encoding="utf-8")), []
-        while len(found) < len(expected):
-            found += next(rows)["input_ids"]
-        assert found == expected, novel
-    assert len(novels) == 5 and next(rows, None) is None
-
-
 # ---- Blocks on disk.
 
 
