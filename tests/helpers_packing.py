@@ -29,7 +29,7 @@ def ragged_choices(num_examples=5):
     return examples
 
 
-def pad(examples, extra=0):
+def pad(examples, side="right", extra=0):
     """The batch `[B, C, T]`."""
     num_choices = max(map(len, examples))
     length = extra + max(len(ids) for sequences in examples for ids in sequences)
@@ -43,9 +43,10 @@ def pad(examples, extra=0):
     }
     for b, sequences in enumerate(examples):
         for c, ids in enumerate(sequences):
-            batch["input_ids"][b, c, : len(ids)] = torch.tensor(ids)
-            batch["attention_mask"][b, c, : len(ids)] = 1
-            batch["mc_token_ids"][b, c] = len(ids) - 1
+            places = torch.arange(len(ids)) + (length - len(ids) if side == "left" else 0)
+            batch["input_ids"][b, c, places] = torch.tensor(ids)
+            batch["attention_mask"][b, c, places] = 1
+            batch["mc_token_ids"][b, c] = places[-1]
             batch["choice_mask"][b, c] = True
     return batch
 

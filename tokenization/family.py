@@ -144,7 +144,13 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
             f"{type(tokenizer).__name__} lacks some of {', '.join(FAMILY_TOKENS)}, which {family} needs. Give GPT-1's "
             "BPE, as saved with the pre-trained model and not a fine-tuned one, or a tokenizer with all of these."
         )
-    backend = _with_special_tokens(tokenizer)
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    tokens = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
+    pad, *others = FAMILY_TOKENS.values()
+    vocab = [pad, *tokens[1:], tokens[0], *others]
+    content["model"]["vocab"] = {token: index for index, token in enumerate(vocab)}
+    content["added_tokens"], content["padding"], content["truncation"] = [], None, None
+    backend = Tokenizer.from_str(json.dumps(content))
     single, pair, model_input_names = FORMS[family]
     backend.post_processor = processors.TemplateProcessing(
         single=single,
@@ -161,16 +167,6 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
     )
     keep_text_as_text(made, is_saved=False)
     return made
-
-
-def _with_special_tokens(tokenizer: GPT1Tokenizer) -> Tokenizer:
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
-    tokens = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
-    pad, *others = FAMILY_TOKENS.values()
-    vocab = [pad, *tokens[1:], tokens[0], *others]
-    content["model"]["vocab"] = {token: index for index, token in enumerate(vocab)}
-    content["added_tokens"], content["padding"], content["truncation"] = [], None, None
-    return Tokenizer.from_str(json.dumps(content))
 
 
 __all__ = ["FamilyForm", "family_tokenizer"]

@@ -85,8 +85,7 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         if infer_types:
             options.pop("features", None)
         is_empty = builder == "csv" and num_lines < 2
-        files = glob.escape(str(path))
-        rows = () if is_empty else load_dataset(builder, data_files=files, split="train", **options)
+        rows = () if is_empty else load_dataset(builder, data_files=glob.escape(str(path)), split="train", **options)
     except (pandas.errors.EmptyDataError, StopIteration):
         rows = ()
     except (DatasetGenerationError, ValueError, OSError, EOFError, zlib.error) as error:

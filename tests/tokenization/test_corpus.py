@@ -422,12 +422,6 @@ def test_a_large_vocabulary_has_wider_ids(plain_tokenizer, tmp_path, monkeypatch
     assert blocks.features == {"input_ids": datasets.List(datasets.Value("uint32"))}
 
 
-def test_a_document_of_a_single_token_has_no_block(plain_tokenizer, tmp_path):
-    path = write_rows(tmp_path / "rows.jsonl", [{"text": "the"}, {"text": "the old farmer"}, {"text": "the"}])
-    for options in ({"streaming": True}, {"cache_dir": tmp_path / "cache"}):
-        assert rows_of(load_blocks(path, plain_tokenizer, **options)) == [ids_of(plain_tokenizer, "the old farmer")]
-
-
 @pytest.mark.parametrize("num_proc", [None, 2])
 def test_a_fault_in_a_later_file(num_proc, plain_tokenizer, tmp_path, one_file_shards):
     files = [*write_books(tmp_path, [20]), tmp_path / "late.txt"]

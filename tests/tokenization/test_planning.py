@@ -68,7 +68,7 @@ def test_a_context_is_shared_only_where_that_is_less_work():
 
 def test_every_real_token_is_computed_once():
     for extra in (0, 2):
-        batch = planned(pad(ragged_choices(), extra))
+        batch = planned(pad(ragged_choices(), extra=extra))
         plan, ids = batch["plan"], batch["input_ids"].flatten()
         real = batch["attention_mask"].flatten(0, 1).bool()
         assert plan.num_tokens == int(real.sum()) > len(plan.token_index)

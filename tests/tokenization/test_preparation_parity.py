@@ -125,12 +125,6 @@ def test_the_table_has_every_character_and_no_other():
     assert normalizer.normalize_str("x".join(map(chr, codes))) == expected
 
 
-@pytest.mark.parametrize("space", SPACES)
-def test_white_space(tokenizer, oracle, space):
-    text = f"{space}One word.{space}{space}Don't!{space}"
-    assert words_of(tokenizer, text) == oracle.words(text)
-
-
 @pytest.mark.parametrize(("glued", "least"), [(0.0, 0.995), (0.3, 0.98)])
 def test_random_texts(tokenizer, oracle, glued, least):
     """Text made to be hard: what is left are piled-up marks; the share is a bound on what is known to differ."""
