@@ -746,7 +746,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             raise ValueError("`shift_labels`, the targets of sharded sequences, are not read. Pass `labels` alone.")
         plan = plan_to_follow(self, plan, input_ids, attention_mask, labels, **kwargs)
         # A mask makes the host wait; without one, positions would mark packed sequences.
-        if plan is not None and plan.is_right_padded and position_ids is None and not can_read(input_ids):
+        if plan is not None and position_ids is None and not can_read(input_ids):
             attention_mask = None
         outputs: BaseModelOutputWithPast = self.transformer(
             input_ids=input_ids,

@@ -236,7 +236,7 @@ def read_sequences(
         check_extracted(positions, mask, is_present, (*shape, length))
     if packs:
         inputs_of_decoder = packed_inputs(config, way, plan, inputs["input_ids"])
-    elif plan is not None and plan.is_right_padded and position_ids is None and not can_read(given):
+    elif plan is not None and position_ids is None and not can_read(given):
         inputs_of_decoder = inputs | {"attention_mask": None}  # a mask would make the host wait
     else:
         inputs_of_decoder = inputs

@@ -8,13 +8,6 @@ from tokenization.planning import plan_batch
 
 START, DELIMITER, EXTRACT = 98, 99, 100
 
-LAYOUTS = {
-    "right": {"side": "right"},
-    "left": {"side": "left", "extra": 2},
-    "padding within": {"side": "right", "gap": True},
-    "left, padding within": {"side": "left", "gap": True},
-}
-
 
 def ragged_choices(num_examples=5):
     """Sequences by example; contexts of 1 to 10 tokens, 1 to 4 choices of 1 to 6 tokens, some of them alike."""
@@ -36,10 +29,10 @@ def ragged_choices(num_examples=5):
     return examples
 
 
-def pad(examples, side="right", extra=0, gap=False):
-    """The batch `[B, C, T]`; with `gap` a place of padding within each sequence."""
+def pad(examples, side="right", extra=0):
+    """The batch `[B, C, T]`."""
     num_choices = max(map(len, examples))
-    length = extra + gap + max(len(ids) for sequences in examples for ids in sequences)
+    length = extra + max(len(ids) for sequences in examples for ids in sequences)
     shape = (len(examples), num_choices)
     batch = {
         "input_ids": torch.full((*shape, length), 3),
@@ -50,9 +43,7 @@ def pad(examples, side="right", extra=0, gap=False):
     }
     for b, sequences in enumerate(examples):
         for c, ids in enumerate(sequences):
-            start = length - len(ids) - gap if side == "left" else 0
-            places = torch.arange(start, start + len(ids) + gap)
-            places = places[places != start + 2] if gap else places
+            places = torch.arange(len(ids)) + (length - len(ids) if side == "left" else 0)
             batch["input_ids"][b, c, places] = torch.tensor(ids)
             batch["attention_mask"][b, c, places] = 1
             batch["mc_token_ids"][b, c] = places[-1]

@@ -36,10 +36,7 @@ def pack_documents(
 
 
 def check_block_length(block_length: int) -> None:
-    """
-    Raises:
-        ValueError: `block_length` is below 3; some documents could then only be cut into blocks without a target.
-    """
+    """Raises ValueError below 3: some documents could then only be cut into blocks without a target."""
     if block_length < 3:
         raise ValueError(
             f"block_length is {block_length}; it must be at least 3, so that every block, even the last of a "
@@ -50,13 +47,8 @@ def check_block_length(block_length: int) -> None:
 def cut_blocks(pieces: Iterable[tuple[bool, IdList]], block_length: int) -> Iterator[list[int]]:
     """Cuts a stream of token ids into blocks, holding about one piece and one block at a time.
 
-    Args:
-        pieces: pairs of whether a document begins with the piece, and its token ids.
-        block_length: tokens per block, 3 or more.
-
-    Returns:
-        Blocks of `block_length` tokens. Those at the end of a document may be shorter; a block has one token only if
-        its document has one.
+    A piece is whether a document begins with it, and its ids. Blocks at the end of a document may be shorter than
+    `block_length`, 3 or more; one has a single token only if its document has one.
     """
     pending: list[int] = []
     for starts_document, ids in pieces:

@@ -19,7 +19,7 @@ from .control_tokens import CONTROL_TOKENS
 from .family import FamilyForm
 from .planning import BatchPlan, plan_batch, plan_blocks
 from .tokenization_gpt1 import GPT1Tokenizer
-from .traversal import TRAVERSALS, ControlIds, Traversal, Traversed, check_max_length
+from .traversal import TRAVERSALS, ControlIds, Traversed, check_max_length
 
 NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
 
@@ -96,6 +96,7 @@ class TraversalCollator:
     def __post_init__(self):
         if self.traversal not in TRAVERSALS:
             raise ValueError(f'Unknown traversal "{self.traversal}". Choose one of: {", ".join(TRAVERSALS)}.')
+        self._kind = TRAVERSALS[self.traversal]
         if self.regression and self._kind.has_choices:
             raise ValueError(
                 "multiple_choice does not support regression: its label is the index of the right choice."
@@ -104,25 +105,25 @@ class TraversalCollator:
             raise ValueError(
                 f"both_orders is for the pairs of similarity, but the traversal is {self.traversal}. Leave it out."
             )
-        self._check_roles()
-        # Of data sets that `check` has read, by fingerprint: a sampler asks for the same lengths.
-        self._lengths: dict[str, Sequence[int]] = {}
-        self._control = self._family = None
-        if reads_control_tokens(self.tokenizer):
+        needed, optional = self._kind.roles, (*self._kind.optional_roles, "label")
+        if not set(needed) <= set(self.columns) <= {*needed, *optional}:
+            raise ValueError(
+                f"`columns` has the roles {', '.join(self.columns) or 'none'}; {self.traversal} needs "
+                f"{', '.join(needed)}, and may have {', '.join(optional)}. Correct `columns`."
+            )
+        self._label_column = self.columns.get("label")
+        if not isinstance(self._label_column, str | None):
+            raise ValueError(f"The role label needs the name of one column; it was given {self._label_column!r}.")
+        # Whether the batches are in GPT-1's form, not in that of another family's tokenizer.
+        self.is_of_gpt1 = reads_control_tokens(self.tokenizer)
+        if self.is_of_gpt1:
             check_max_length(self.traversal, self.max_length, with_question="question" in self.columns)
             self._control = ControlIds.from_tokenizer(self.tokenizer)
         else:
-            self._family = FamilyForm(self.tokenizer, self._kind)
-            self._family.check_max_length(self.max_length)
-
-    @property
-    def _kind(self) -> Traversal:
-        return TRAVERSALS[self.traversal]
-
-    @property
-    def is_of_gpt1(self) -> bool:
-        """Whether the batches are in GPT-1's form, not in that of another family's tokenizer."""
-        return self._family is None
+            self._family = FamilyForm(self.tokenizer, self._kind, self.max_length)
+        self._num_special = self._kind.num_control if self.is_of_gpt1 else self._family.num_special
+        # How many texts of a row come before its choices.
+        self._num_shared = 1 + (self.is_of_gpt1 and "question" in self.columns)
 
     def __call__(self, rows: Sequence[Mapping]) -> dict[str, "torch.Tensor | BatchPlan"]:
         """Makes the batch of `rows`.
@@ -143,13 +144,13 @@ class TraversalCollator:
         """
         names = [f"Row {position} of the batch" for position in range(len(rows))]
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
-        if self._family is None:
+        if self.is_of_gpt1:
             encoded = iter(self._encode(list(chain.from_iterable(texts))))
-            examples = [self._traverse(row, name, encoded) for row, name in zip(texts, names, strict=True)]
+            examples = [self._traverse([next(encoded) for _ in row]) for row in texts]
             batch = self._pad_control_tokens([example.sequences for example in examples])
         else:
             batch = self._family.batch(texts, self.max_length, self.both_orders, self.pad_to_multiple_of)
-        reads_pair_twice = self.traversal == "similarity" and (self._family is None or self.both_orders)
+        reads_pair_twice = self.traversal == "similarity" and (self.is_of_gpt1 or self.both_orders)
         if not self._kind.has_choices and not reads_pair_twice:
             batch = {name: tensor.squeeze(1) for name, tensor in batch.items()}  # [B, 1, T] -> [B, T]
         num_choices = [len(row) - self._num_shared for row in texts]
@@ -182,8 +183,6 @@ class TraversalCollator:
             raise ValueError(f"There are no rows in {source}; at least one is needed. Add rows, or leave it out.")
         names, labels, num_choices, lengths = zip(*counted, strict=True)
         self._read_labels(labels, names, num_choices, needs_labels)
-        if fingerprint := getattr(rows, "_fingerprint", None):
-            self._lengths[fingerprint] = lengths
         return len(lengths), sum(length > self.max_length for length in lengths)
 
     def is_labelled(self, row: Mapping) -> bool:
@@ -199,16 +198,10 @@ class TraversalCollator:
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
         """
-        lengths = self._lengths.get(getattr(rows, "_fingerprint", None))
-        if lengths is None:
-            lengths = [length for *_, length in self._counted(rows, "the data")]
-        return [min(length, self.max_length) for length in lengths]
+        return [min(length, self.max_length) for *_, length in self._counted(rows, "the data")]
 
     def _counted(self, rows: Iterable[Mapping], source: str) -> Iterator[tuple[str, Any, int, int]]:
-        """Of each row its name, what it holds as label, its number of choices, and the tokens of its longest sequence.
-
-        The tokens are those before a sequence is cut. Every text is encoded once.
-        """
+        """Of each row its name, label and number of choices, and the tokens of its longest sequence before a cut."""
         if not isinstance(rows, Iterable):
             rows = map(rows.__getitem__, range(len(rows)))
         named = ((f"Row {place} of {source}", row) for place, row in enumerate(rows))
@@ -217,9 +210,10 @@ class TraversalCollator:
             different = list(dict.fromkeys(chain.from_iterable(texts)))
             counts = dict(zip(different, map(len, self._encode(different)), strict=True))
             for (name, row), of_row in zip(chunk, texts, strict=True):
-                for text in of_row:
-                    _check_has_tokens(text, counts[text], name)
                 lengths = [counts[text] for text in of_row]
+                if 0 in lengths:
+                    text = of_row[lengths.index(0)]
+                    raise ValueError(f"{name}: the text {text!r} has no tokens. Remove or correct the row.")
                 num_shared = self._num_shared if self._kind.has_choices else len(lengths)
                 longest = sum(lengths[:num_shared]) + max(lengths[num_shared:], default=0) + self._num_special
                 yield name, row.get(self._label_column), len(lengths) - self._num_shared, longest
@@ -267,38 +261,12 @@ class TraversalCollator:
             given = given.item()  # numpy and torch scalars of formatted data sets
         return None if not getattr(given, "ndim", 0) and given == self.hidden_label else given
 
-    @property
-    def _label_column(self) -> str | None:
-        return self.columns.get("label")
-
-    @property
-    def _num_special(self) -> int:
-        return self._kind.num_control if self._family is None else self._family.num_special
-
-    @property
-    def _num_shared(self) -> int:
-        """How many texts of a row come before its choices."""
-        return 1 + (self._family is None and "question" in self.columns)
-
-    def _check_roles(self) -> None:
-        needed, optional = self._kind.roles, (*self._kind.optional_roles, "label")
-        if not set(needed) <= set(self.columns) <= {*needed, *optional}:
-            raise ValueError(
-                f"`columns` has the roles {', '.join(self.columns) or 'none'}; {self.traversal} needs "
-                f"{', '.join(needed)}, and may have {', '.join(optional)}. Correct `columns`."
-            )
-        if not isinstance(self.columns.get("label", ""), str):
-            raise ValueError(f"The role label needs the name of one column; it was given {self.columns['label']!r}.")
-
     def _encode(self, texts: list[str]) -> list[list[int]]:
         return self.tokenizer(
             texts, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
         )["input_ids"]
 
-    def _traverse(self, texts: list[str], name: str, encoded: Iterator[list[int]]) -> Traversed:
-        segments = list(islice(encoded, len(texts)))
-        for text, ids in zip(texts, segments, strict=True):
-            _check_has_tokens(text, len(ids), name)
+    def _traverse(self, segments: list[list[int]]) -> Traversed:
         if not self._kind.has_choices:
             return self._kind.write(*segments, self._control, self.max_length)
         context, *choices = segments
@@ -316,7 +284,7 @@ class TraversalCollator:
             others = [value for value in values if not isinstance(value, str)]
             texts.append(self._checked(others[0] if others else " ".join(values), role, name))
         choices = self._choices(row, name) if self._kind.has_choices else []
-        if self._family is None:
+        if self.is_of_gpt1:
             return texts + choices
         if choices:
             context, *question = texts
@@ -382,13 +350,6 @@ def reads_control_tokens(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a tokenizer is GPT-1's or has any of its control tokens; all others have a form of their own."""
     has_some = any(getattr(tokenizer, f"{name}_id", None) is not None for name in CONTROL_TOKENS)
     return has_some or isinstance(tokenizer, GPT1Tokenizer)
-
-
-def _check_has_tokens(text: str, num_tokens: int, name: str) -> None:
-    if not num_tokens:
-        raise ValueError(
-            f"{name}: the text {text!r} has no tokens; at least one is needed. Remove or correct the row."
-        )
 
 
 __all__ = ["BlockCollator", "TraversalCollator"]

@@ -7,7 +7,7 @@ delimiter and an extract token. Text never becomes one of them, whatever it spel
 import math
 from collections.abc import Sequence
 
-from tokenizers import Tokenizer, processors
+from tokenizers import processors
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 # The paper writes the delimiter as "$". That is a word of the vocabulary, and a dollar sign in text must stay text.
@@ -36,8 +36,14 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
         ValueError: the sizes of the model's and the tokenizer's vocabulary do not match.
     """
     missing = {name: token for name, token in CONTROL_TOKENS.items() if getattr(tokenizer, f"{name}_id", None) is None}
-    if model is not None:
-        _check_sizes(tokenizer, model, num_missing=len(missing))
+    before = tokenizer.vocab_size if not missing else len(tokenizer)
+    sizes = (before, len(tokenizer) + len(missing))
+    if model is not None and not any(has_size_for(model.config, num_tokens) for num_tokens in sizes):
+        raise ValueError(
+            f"The model has {model.config.vocab_size} token embeddings and the tokenizer {len(tokenizer)} tokens. "
+            "They must belong together: load both from the same folder, or build the model with "
+            f"vocab_size={len(tokenizer)}, before adding the control tokens."
+        )
     known = tokenizer.SPECIAL_TOKENS_ATTRIBUTES
     tokenizer.SPECIAL_TOKENS_ATTRIBUTES = [*known, *(name for name in CONTROL_TOKENS if name not in known)]
     ends = {"bos_token": CONTROL_TOKENS["start_token"], "eos_token": CONTROL_TOKENS["extract_token"]}
@@ -45,11 +51,17 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     added = tokenizer.add_special_tokens({**missing, **ends})
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token  # the attention mask hides padding
-    tokens = [str(getattr(tokenizer, name)) for name in CONTROL_TOKENS]
-    tokenizer.backend_tokenizer.post_processor = control_templates(tokenizer.backend_tokenizer, tokens)
+    tokenizer.backend_tokenizer.post_processor = control_templates(tokenizer)
     keep_text_as_text(tokenizer)
-    if model is not None:
-        _grow(tokenizer, model)
+    if model is None:
+        return added
+    if len(tokenizer) > model.config.vocab_size:
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    for name in CONTROL_TOKENS:
+        setattr(model.config, f"{name}_id", getattr(tokenizer, f"{name}_id"))
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id
+    tokenizer.model_max_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
     return added
 
 
@@ -99,34 +111,14 @@ def keep_text_as_text(tokenizer: PreTrainedTokenizerBase, is_saved: bool = True)
         tokenizer.init_kwargs.pop("split_special_tokens", None)
 
 
-def control_templates(backend: Tokenizer, tokens: Sequence[str]) -> processors.TemplateProcessing:
-    """One text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`; `tokens` are start, delimiter and extract."""
-    start, delimiter, extract = tokens
+def control_templates(tokenizer: PreTrainedTokenizerBase) -> processors.TemplateProcessing:
+    """One text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`."""
+    start, delimiter, extract = tokens = [str(getattr(tokenizer, name)) for name in CONTROL_TOKENS]
     return processors.TemplateProcessing(
         single=[start, "$A", extract],
         pair=[start, "$A", delimiter, "$B:1", f"{extract}:1"],
-        special_tokens=[(token, backend.token_to_id(token)) for token in tokens],
+        special_tokens=[(token, tokenizer.backend_tokenizer.token_to_id(token)) for token in tokens],
     )
-
-
-def _check_sizes(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, num_missing: int) -> None:
-    before = tokenizer.vocab_size if num_missing == 0 else len(tokenizer)
-    if not any(has_size_for(model.config, num_tokens) for num_tokens in (before, len(tokenizer) + num_missing)):
-        raise ValueError(
-            f"The model has {model.config.vocab_size} token embeddings and the tokenizer {len(tokenizer)} tokens. "
-            "They must belong together: load both from the same folder, or build the model with "
-            f"vocab_size={len(tokenizer)}, before adding the control tokens."
-        )
-
-
-def _grow(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    if len(tokenizer) > model.config.vocab_size:
-        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    for name in CONTROL_TOKENS:
-        setattr(model.config, f"{name}_id", getattr(tokenizer, f"{name}_id"))
-    if model.config.pad_token_id is None:
-        model.config.pad_token_id = tokenizer.pad_token_id
-    tokenizer.model_max_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
 
 
 def unknown_share(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> tuple[float, list[str]]:

@@ -78,24 +78,14 @@ def load_blocks(
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
-    gen_kwargs = {
-        **reading,
-        "tokenizer": backend.to_str(),
-        "block_length": block_length,
-        "mix_documents": mix_documents,
-    }
+    cutting = {"tokenizer": backend.to_str(), "block_length": block_length, "mix_documents": mix_documents}
     features = Features({"input_ids": List(Value("uint16" if len(tokenizer) <= 1 << 16 else "uint32"))})
+    options = {"features": features, "gen_kwargs": reading | cutting}
     if streaming:
-        return IterableDataset.from_generator(_generate_blocks, features=features, gen_kwargs=gen_kwargs)
+        return IterableDataset.from_generator(_generate_blocks, **options)
     try:
-        return Dataset.from_generator(
-            _generate_blocks,
-            features=features,
-            gen_kwargs=gen_kwargs,
-            num_proc=num_proc,
-            cache_dir=cache_dir,
-            version=BLOCKS_VERSION,
-        )
+        options |= {"num_proc": num_proc, "cache_dir": cache_dir, "version": BLOCKS_VERSION}
+        return Dataset.from_generator(_generate_blocks, **options)
     except DatasetGenerationError as error:
         raise (error.__cause__ or error) from None  # the file that cannot be read
 
@@ -107,12 +97,7 @@ def count_tokens(blocks: Dataset) -> int:
 
 
 def _generate_blocks(
-    shards: list,
-    text_column: str,
-    ftfy_version: str | None,
-    tokenizer: str,
-    block_length: int,
-    mix_documents: bool,
+    shards: list, text_column: str, ftfy_version: str | None, tokenizer: str, block_length: int, mix_documents: bool
 ) -> Iterator[dict]:
     if multiprocess.parent_process() is not None:  # processes that tokenise beside each other need no threads
         os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -4,7 +4,6 @@ Memory grows neither with the corpus nor with a document.
 """
 
 import glob
-import itertools
 import lzma
 import os
 import re
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 
 import fsspec
@@ -153,7 +153,7 @@ def _hub_split(source: str, name: str | None, split: str, revision: str) -> Iter
 def _file_shards(paths: Iterable[str], document_per: str) -> list[Shard]:
     """Groups consecutive files of one kind into shards; a shard is complete once it has `SHARD_BYTES` or more."""
     shards = []
-    for kind, group in itertools.groupby(paths, _kind):
+    for kind, group in groupby(paths, _kind):
         parts, total = [], 0
         for path in group:
             stat = os.stat(path)
@@ -223,21 +223,15 @@ def _lines(chunks: Iterable[str]) -> Iterator[str]:
         yield pending
 
 
-def _each_line(chunks: Iterable[str]) -> Iterator[Iterable[str]]:
-    return (_chunks(line) for line in _lines(chunks) if line.strip())
-
-
-def _between_blank_lines(chunks: Iterable[str]) -> Iterator[Iterable[str]]:
-    for is_text, lines in itertools.groupby(_lines(chunks), lambda line: bool(line.strip())):
-        if is_text:
-            yield list(lines)
+def _is_text(line: str) -> bool:
+    return not line.isspace()
 
 
 # The documents of a text file, as the chunks of text of each.
 DOCUMENTS: dict[str, Callable[[Iterable[str]], Iterable[Iterable[str]]]] = {
     "file": lambda chunks: [chunks],
-    "line": _each_line,
-    "blank_line": _between_blank_lines,
+    "line": lambda chunks: map(_chunks, filter(_is_text, _lines(chunks))),
+    "blank_line": lambda chunks: (list(lines) for found, lines in groupby(_lines(chunks), _is_text) if found),
 }
 
 

@@ -21,11 +21,7 @@ FULL_ENCODING = ("is_split_into_words", "return_offsets_mapping", "sanitize_cont
 class EncodingsOnDemand(Sequence):
     """
     The `encodings` of a batch, made when one is first read, by the tokenizer as it is at that moment: read them before
-    you add tokens to it.
-
-    Args:
-        make (`Callable[[], BatchEncoding]`): encodes the batch again, in full.
-        length (`int`): number of encodings.
+    you add tokens to it. `make` encodes the batch again, in full.
     """
 
     def __init__(self, make: Callable[[], BatchEncoding], length: int):

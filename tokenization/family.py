@@ -34,12 +34,14 @@ class FamilyForm:
     Args:
         tokenizer: any tokenizer that can pad.
         kind: what is made of the texts of an example: one text, a pair, or pairs of the first with each other text.
+        max_length: maximum tokens of a sequence.
 
     Raises:
-        ValueError: the tokenizer has no padding token, or no tokens for text.
+        ValueError: the tokenizer has no padding token, or no tokens for text; `max_length` has no room for the special
+            tokens and one token of each text.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: Traversal):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: Traversal, max_length: int):
         if tokenizer.pad_token_id is None:
             raise ValueError(
                 f"{type(tokenizer).__name__} has no padding token, but batches are padded. Set its `pad_token`, for "
@@ -47,8 +49,13 @@ class FamilyForm:
             )
         any_word(tokenizer)
         self.tokenizer, self.kind = tokenizer, kind
-        self.num_texts = min(len(kind.names), 2)
-        self.num_special = tokenizer.num_special_tokens_to_add(pair=self.num_texts == 2)
+        num_texts = min(len(kind.names), 2)
+        self.num_special = tokenizer.num_special_tokens_to_add(pair=num_texts == 2)
+        if max_length < (needed := self.num_special + num_texts):
+            raise ValueError(
+                f"max_length is {max_length}, but at least {needed} is needed with {type(tokenizer).__name__}: its "
+                "special tokens and one token of each text. Raise it."
+            )
         special = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
         self._not_text = {token: token_id for token, token_id in special if token_id != tokenizer.unk_token_id}
 
@@ -58,15 +65,6 @@ class FamilyForm:
             if token in text and token_id in self.tokenizer(token, **AS_TEXT)["input_ids"]:
                 text = text.replace(token, " ")
         return text
-
-    def check_max_length(self, max_length: int) -> None:
-        """Raises ValueError where `max_length` has no room for the special tokens and one token of each text."""
-        needed = self.num_special + self.num_texts
-        if max_length < needed:
-            raise ValueError(
-                f"max_length is {max_length}, but at least {needed} is needed with "
-                f"{type(self.tokenizer).__name__}: its special tokens and one token of each text. Raise it."
-            )
 
     def batch(
         self, examples: Sequence[list[str]], max_length: int, both_orders: bool, pad_to_multiple_of: int | None
@@ -100,14 +98,14 @@ class FamilyForm:
         return batch
 
 
-def any_word(tokenizer: PreTrainedTokenizerBase) -> tuple[str, list[int]]:
-    """A text of ordinary tokens, and its ids."""
+def any_word(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A text of ordinary tokens."""
     specials = set(tokenizer.all_special_ids)
     ordinary = (token_id for token_id in range(len(tokenizer)) if token_id not in specials)
     for text in chain(["a"], (tokenizer.decode([token_id]) for token_id in ordinary)):
         ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] if text.strip() else []
         if ids and specials.isdisjoint(ids):
-            return text, ids
+            return text
     raise ValueError(
         f"{type(tokenizer).__name__} has no tokens for text, only {len(tokenizer)} special ones: transformers makes "
         "such a tokenizer where a folder has no files of one. Pass the tokenizer that belongs to the model."
@@ -146,7 +144,13 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
             f"{type(tokenizer).__name__} lacks some of {', '.join(FAMILY_TOKENS)}, which {family} needs. Give GPT-1's "
             "BPE, as saved with the pre-trained model and not a fine-tuned one, or a tokenizer with all of these."
         )
-    backend = _with_special_tokens(tokenizer)
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    tokens = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
+    pad, *others = FAMILY_TOKENS.values()
+    vocab = [pad, *tokens[1:], tokens[0], *others]
+    content["model"]["vocab"] = {token: index for index, token in enumerate(vocab)}
+    content["added_tokens"], content["padding"], content["truncation"] = [], None, None
+    backend = Tokenizer.from_str(json.dumps(content))
     single, pair, model_input_names = FORMS[family]
     backend.post_processor = processors.TemplateProcessing(
         single=single,
@@ -163,16 +167,6 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
     )
     keep_text_as_text(made, is_saved=False)
     return made
-
-
-def _with_special_tokens(tokenizer: GPT1Tokenizer) -> Tokenizer:
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
-    tokens = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
-    pad, *others = FAMILY_TOKENS.values()
-    vocab = [pad, *tokens[1:], tokens[0], *others]
-    content["model"]["vocab"] = {token: index for index, token in enumerate(vocab)}
-    content["added_tokens"], content["padding"], content["truncation"] = [], None, None
-    return Tokenizer.from_str(json.dumps(content))
 
 
 __all__ = ["FamilyForm", "family_tokenizer"]

@@ -23,11 +23,6 @@ def f1(predictions: np.ndarray, references: np.ndarray) -> float:
     return 2 * found / predicted_or_true if predicted_or_true else 0.0
 
 
-def f1_micro(predictions: np.ndarray, references: np.ndarray) -> float:
-    """F1 over all pairs of example and class, where an example may have several: 0 and 1, `[N, K]`."""
-    return f1(predictions.ravel(), references.ravel())
-
-
 def matthews_correlation(predictions: np.ndarray, references: np.ndarray) -> float:
     """Correlation of predicted and true classes (Gorodkin's R_K for more than two)."""
     classes = np.union1d(predictions, references)[:, None]
@@ -52,7 +47,8 @@ def spearmanr(predictions: np.ndarray, references: np.ndarray) -> float:
     return pearson(*(pandas.Series(side).rank().to_numpy() for side in (predictions, references)))
 
 
-SCORES = {score.__name__: score for score in (accuracy, f1, f1_micro, matthews_correlation, pearson, spearmanr)}
+SCORES = {score.__name__: score for score in (accuracy, f1, matthews_correlation, pearson, spearmanr)}
+SCORES["f1_micro"] = f1  # over all pairs of example and class, where an example may have several
 
 
 def find_metric(name: str) -> Callable[[np.ndarray, np.ndarray], dict[str, float]]:

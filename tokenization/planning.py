@@ -25,10 +25,11 @@ HIDDEN_SIZE = 768
 class BatchPlan:
     """What of a batch depends on its values. It belongs to that batch alone, and a model checks that it does.
 
+    All padding is at the end of its row, where a causal decoder never sees it.
+
     Args:
         shape: shape of the batch's `input_ids`.
         num_tokens, num_targets: real tokens of the batch, and those of them after the first of their sequence.
-        is_right_padded: whether all padding is at the end of its row, where a causal decoder never sees it.
         is_real (`[S, T]`): the batch's attention mask.
         target_tokens (`[M]`): each real token after the first of its sequence, as an index into the flat S · T places,
             or into the N tokens if there are any.
@@ -46,7 +47,6 @@ class BatchPlan:
     shape: tuple[int, ...]
     num_tokens: int
     num_targets: int
-    is_right_padded: bool
     is_real: torch.BoolTensor
     target_tokens: torch.LongTensor
     target_sources: torch.LongTensor
@@ -79,7 +79,7 @@ def plan_blocks(attention_mask: torch.Tensor) -> BatchPlan:
     """
     is_real = attention_mask.numpy().astype(bool)
     tokens = np.flatnonzero(is_real & (np.arange(is_real.shape[1]) > 0))
-    return _plan(attention_mask.shape, is_real, True, target_tokens=tokens, target_sources=tokens - 1)
+    return _plan(attention_mask.shape, is_real, target_tokens=tokens, target_sources=tokens - 1)
 
 
 def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> BatchPlan:
@@ -88,6 +88,9 @@ def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> Batch
     Args:
         attention_mask (`[B, C, T]`, or `[B, T]` if C is 1): 1 for real tokens.
         num_shared (`[B]`): tokens with which all sequences of an example begin, fewer than any of them has.
+
+    Raises:
+        ValueError: a sequence has padding before a token.
     """
     shape = attention_mask.shape
     num_examples, length = shape[0], shape[-1]
@@ -95,7 +98,8 @@ def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> Batch
     num_sequences = len(is_real)
     num_choices = num_sequences // num_examples
     lengths = is_real.sum(1)
-    is_right_padded = not (is_real[:, 1:] > is_real[:, :-1]).any()
+    if (is_real[:, 1:] > is_real[:, :-1]).any():
+        raise ValueError("A plan needs padding at the end of each sequence. Pad there, or leave the plan out.")
     examples = np.repeat(np.arange(num_examples), num_choices)  # [S]
     prefixes = _prefixes_that_pay(np.asarray(num_shared), lengths.reshape(-1, num_choices))
     left_out = prefixes[examples] * (lengths > 0)  # tokens of each sequence that another one computes
@@ -105,11 +109,11 @@ def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> Batch
     num_tokens = int(ends[-1])
     if num_tokens == is_real.size:
         places = np.arange(num_tokens).reshape(is_real.shape)[:, 1:].reshape(-1)
-        return _plan(shape, is_real, is_right_padded, target_tokens=places, target_sources=places - 1)
+        return _plan(shape, is_real, target_tokens=places, target_sources=places - 1)
 
     starts = ends - counts
     shifts = starts - left_out  # added to a token's rank in its sequence, they give its index among the N
-    ranks = np.arange(length)[None] if is_right_padded else is_real.cumsum(1) - 1
+    ranks = np.arange(length)[None]
     is_left_out = ranks < left_out[:, None]
     of_beginning = starts[::num_choices][examples]
     packed_index = (ranks + np.where(is_left_out, of_beginning[:, None], shifts[:, None])) * is_real
@@ -126,7 +130,6 @@ def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> Batch
     return _plan(
         shape,
         is_real,
-        is_right_padded,
         target_tokens=targets,
         target_sources=sources,
         token_index=np.flatnonzero(is_real & ~is_left_out),
@@ -136,18 +139,17 @@ def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> Batch
     )
 
 
-def _plan(shape: Sequence[int], is_real: np.ndarray, is_right_padded: bool, **arrays: np.ndarray) -> BatchPlan:
+def _plan(shape: Sequence[int], is_real: np.ndarray, **arrays: np.ndarray) -> BatchPlan:
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     num_tokens = int(is_real.sum())
     num_targets = num_tokens - int(is_real.any(1).sum())
-    return BatchPlan(tuple(shape), num_tokens, num_targets, is_right_padded, torch.from_numpy(is_real), **tensors)
+    return BatchPlan(tuple(shape), num_tokens, num_targets, torch.from_numpy(is_real), **tensors)
 
 
 def _prefixes_that_pay(num_shared: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """How many of the shared tokens `[B]` to compute once; 0 where one long row of attention would be more work.
+    """How many of the shared tokens `[B]` to compute once, from them and the lengths of the sequences `[B, C]`.
 
-    Args:
-        num_shared, lengths (`[B]`, `[B, C]`): shared tokens, and all tokens of each sequence.
+    It is 0 where one long row of attention would be more work.
     """
     num_shared = num_shared * (lengths[:, 0] > 0)  # the first sequence holds the beginning
     num_tokens = lengths.sum(1)
@@ -157,12 +159,7 @@ def _prefixes_that_pay(num_shared: np.ndarray, lengths: np.ndarray) -> np.ndarra
 
 
 def _attention_rows(starts: np.ndarray, prefixes: np.ndarray | None, sequences: np.ndarray) -> dict[str, np.ndarray]:
-    """The `row_…` fields of a plan.
-
-    Args:
-        starts, prefixes (`[R]`): index of each row's first token; its shared tokens, `None` if no row has any.
-        sequences (`[N]`): sequence of each token.
-    """
+    """The `row_…` fields of a plan, from each row's first token and shared tokens, and each token's sequence."""
     lengths = np.diff(starts, append=len(sequences))
     places = np.arange(lengths.max())
     is_filled = places < lengths[:, None]

@@ -85,8 +85,7 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         if infer_types:
             options.pop("features", None)
         is_empty = builder == "csv" and num_lines < 2
-        files = glob.escape(str(path))
-        rows = () if is_empty else load_dataset(builder, data_files=files, split="train", **options)
+        rows = () if is_empty else load_dataset(builder, data_files=glob.escape(str(path)), split="train", **options)
     except (pandas.errors.EmptyDataError, StopIteration):
         rows = ()
     except (DatasetGenerationError, ValueError, OSError, EOFError, zlib.error) as error:
@@ -181,13 +180,8 @@ def _write_labels(
     """The rows with the places of their labels among the names; without names with numbers.
 
     Where all labels are whole numbers and none is a name, they are the places. A row of a test split may lack one.
-
-    Args:
-        bad_texts: rows that cannot be used, with the column that lacks a text.
-        skip: whether these, and rows without such a label, are left out. `None`: that cannot be chosen.
-
-    Raises:
-        ValueError: rows that cannot be used, all at once.
+    Other rows without a label that can be used, and `bad_texts`, with the column that lacks a text, are refused at
+    once, or left out with `skip`; `None`: that cannot be chosen.
     """
     column, ids = task.columns["label"], {str(name): place for place, name in enumerate(names)}
     given = [label for label in labels if label is not None]
@@ -196,9 +190,8 @@ def _write_labels(
     number = "a number with a decimal point, such as 3.5" if task.regression else "a whole number"
     needed = f"one of {listed(ids)}" if ids else number
     if task.multi_label:
-        dtype, needed = List(Value("float32")), f"a list of some of {listed(ids)}, or [] for none"
-        if column == ",".join(ids):
-            needed = "0 or 1 in each of its columns"
+        dtype = List(Value("float32"))
+        needed = f"a list of some of {listed(ids)}, or [] for none; or, in a column for each, 0 or 1"
 
     def number_of(label: Any) -> float | int | None:
         try:

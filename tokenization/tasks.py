@@ -64,10 +64,6 @@ class Task:
             raise ValueError(
                 f"Task {self.name!r} has the traversal {self.traversal!r}. Choose one of {', '.join(TRAVERSALS)}."
             )
-        if "label" not in self.columns:
-            raise ValueError(
-                f"Task {self.name!r} maps the roles {', '.join(self.columns)} to columns. Add the role label."
-            )
 
     @property
     def num_labels(self) -> int:
@@ -201,15 +197,14 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_-]", "", name.lower())
 
 
-def predictions_from_logits(task: str | Task, task_logits: np.ndarray | tuple) -> np.ndarray:
+def predictions_from_logits(task: Task, task_logits: np.ndarray | tuple) -> np.ndarray:
     """Predicted class or choice ids [N], numbers [N] for regression, or 0 and 1 [N, K] where rows have several labels.
 
     Args:
-        task: a name for `get_task`, or a Task.
+        task: what the logits are of.
         task_logits: [N, K], [N, C] or [N, 1], or a tuple that begins with them, as Trainer gathers them. For multiple
             choice, -inf and -100 (Trainer's padding) mark choices that an example does not have.
     """
-    task = get_task(task) if isinstance(task, str) else task
     logits = np.asarray(task_logits[0] if isinstance(task_logits, tuple) else task_logits)
     if task.regression:
         return logits.reshape(len(logits))

@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from itertools import repeat
-from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
@@ -122,9 +121,7 @@ class GPT1Tokenizer(TokenizersBackend):
             merges (path): `vocab_40000.bpe`, one merge a line after a `#version` line.
             kwargs: arguments of the constructor.
         """
-        vocab = json.loads(Path(encoder_json).read_text(encoding="utf-8"))
-        lines = Path(merges).read_text(encoding="utf-8").rstrip("\n").split("\n")
-        pairs = [tuple(line.split(" ")) for line in lines if not line.startswith("#version")]
+        vocab, pairs = BPE.read_file(str(encoder_json), str(merges))
         return cls(vocab=vocab, merges=pairs, **kwargs)
 
     @classmethod
@@ -181,8 +178,7 @@ class GPT1Tokenizer(TokenizersBackend):
         """
         if not self.has_control_tokens or self._ends_given or self.add_bos_token or self.add_eos_token:
             return super().update_post_processor()
-        tokens = [str(self._special_tokens_map[name]) for name in CONTROL_TOKENS]
-        self._tokenizer.post_processor = control_templates(self._tokenizer, tokens)
+        self._tokenizer.post_processor = control_templates(self)
 
     def _encode_plus(self, text, text_pair=None, **kwargs) -> BatchEncoding:
         kwargs["split_special_tokens"] = True

@@ -27,7 +27,7 @@ def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> N
     device, tokenizer = next(model.parameters()).device, data_collator.tokenizer
     if device.type == "meta" or (data_collator.pad_to_multiple_of or 1) >= data_collator.max_length:
         return
-    word, side, scores = any_word(tokenizer)[0], tokenizer.padding_side, TaskScores(model)
+    word, side, scores = any_word(tokenizer), tokenizer.padding_side, TaskScores(model)
     texts = [torch.tensor(tokenizer(" ".join([word] * number))["input_ids"]) for number in (1, NUM_WORDS)]
     pad = partial(pad_sequence, batch_first=True, padding_side=side)
 

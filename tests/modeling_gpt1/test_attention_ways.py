@@ -24,9 +24,9 @@ def task(traversal="multiple_choice", attention="sdpa", model_class=GPT1DoubleHe
     return model.train()
 
 
-def singles(side="right"):
+def singles():
     """Rows of `LENGTHS` tokens, for a task without choices."""
-    batch = pad([[list(range(10, 10 + length))] for length in LENGTHS], side)
+    batch = pad([[list(range(10, 10 + length))] for length in LENGTHS])
     batch = {name: batch[name][:, 0] for name in ("input_ids", "attention_mask", "mc_token_ids")}
     return {**batch, "labels": torch.tensor([0, 1, 1, 0])}
 
@@ -78,7 +78,7 @@ def test_a_full_batch_needs_no_lengths(monkeypatch):
 
 
 def test_a_head_alone_is_packed_too(monkeypatch):
-    kernels, batch = use_flash(monkeypatch), singles("left")
+    kernels, batch = use_flash(monkeypatch), singles()
     fields = {"traversal": "classification", "model_class": GPT1ForSequenceClassification}
     found, _ = results(task(attention="flash_attention_2", **fields), planned(batch))
     assert kernels.calls == [([0, 3, 10, 12, 17], 7)] * 2

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from accelerate.utils.operations import slice_tensors
-from helpers_packing import DELIMITER, EXTRACT, LAYOUTS, START, pad, planned, ragged_choices, results, without_plan
+from helpers_packing import DELIMITER, EXTRACT, START, pad, planned, ragged_choices, results, without_plan
 from helpers_refusals import refusal
 from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer
 from transformers import BatchEncoding
@@ -38,18 +38,16 @@ def assert_packed_equals_padded(model, batch, **arguments):
         torch.testing.assert_close(packed[name], padded[name], atol=1e-5, rtol=1e-5, msg=lambda text, n=name: n + text)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_ragged_choices_are_exact(tiny_model, layout):
+def test_ragged_choices_are_exact(tiny_model):
     """Padded batches themselves are held beside a formula, and planned ones at random, in test_properties.py."""
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice").train()
-    assert_packed_equals_padded(model, pad(ragged_choices(), **LAYOUTS[layout]), num_items_in_batch=11)
+    assert_packed_equals_padded(model, pad(ragged_choices(), extra=2), num_items_in_batch=11)
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_targets_chosen_by_the_caller_are_exact(tiny_model, side):
+def test_targets_chosen_by_the_caller_are_exact(tiny_model):
     """Of the common context, some are targets in one choice alone, and some sequences have none."""
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
-    batch = pad(ragged_choices(), side)
+    batch = pad(ragged_choices())
     lm_mask = torch.rand(batch["input_ids"].shape, generator=torch.Generator().manual_seed(2)) < 0.5
     lm_mask[:2] = False
     everything, _ = results(model, batch)
@@ -135,7 +133,7 @@ def test_half_precision_lies_beside_float32(tiny_model):
 
 def test_the_language_models_logits_of_packed_choices(tiny_model):
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
-    batch = pad(ragged_choices(), side="left")
+    batch = pad(ragged_choices())
     packed = model(**planned(batch), output_lm_logits=True).lm_logits
     padded = model(**batch, output_lm_logits=True).lm_logits
     real = batch["attention_mask"].bool()

@@ -30,10 +30,6 @@ def test_no_last_block_is_one_token(length, lengths):
     assert list(map(len, pack_documents([range(length)], block_length=4))) == lengths
 
 
-def test_only_a_document_of_one_token_is_left_out():
-    assert pack_documents([[1], [2, 3], [4]], block_length=3) == [[2, 3]]
-
-
 @given(
     lengths=st.lists(st.just(0) | st.integers(2, 40), max_size=6),
     block_length=st.integers(3, 16),
@@ -63,17 +59,6 @@ def test_rows_and_map_of_a_dataset():
         remove_columns=dataset.column_names,
     )
     assert packed.to_dict() == {"input_ids": pack_documents(DOCUMENTS, block_length=3)}
-
-
-def test_the_documents_stay_as_they_are():
-    documents = [[1, 2, 3], [4, 5]]
-    pack_documents(documents, block_length=3, mix_documents=True)
-    assert documents == [[1, 2, 3], [4, 5]]
-
-
-def test_a_block_of_two_tokens_is_refused():
-    with pytest.raises(ValueError, match="block_length is 2; it must be at least 3"):
-        pack_documents(DOCUMENTS, block_length=2)
 
 
 def test_a_batch_pads_on_the_right_and_predicts_unknown_tokens_too(plain_tokenizer):

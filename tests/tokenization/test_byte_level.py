@@ -8,8 +8,6 @@ from conftest import SENTENCES
 from tokenizers import ByteLevelBPETokenizer
 from transformers import (
     AutoTokenizer,
-    BertConfig,
-    BertTokenizer,
     GPT2Config,
     GPT2LMHeadModel,
     GPT2Tokenizer,
@@ -21,15 +19,7 @@ from transformers import (
 from modeling_gpt1 import CausalLMScorer, GPT1DoubleHeadsModel, GPT1ForCausalLM, continue_prompts
 from modeling_gpt1.commands import finetune, pretrain, zero_shot
 from modeling_gpt1.playground.reading import open_model, read, write_on
-from tokenization import (
-    GPT1Tokenizer,
-    TraversalCollator,
-    add_control_tokens,
-    documents,
-    load_blocks,
-    open_tokenizer,
-    training_texts,
-)
+from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens, documents, load_blocks, open_tokenizer
 
 GPT2 = {"do_layer_norm_before": True, "rescale_prenorm_residual": True}
 END_OF_TEXT = "<|endoftext|>"
@@ -83,17 +73,6 @@ def test_folders_of_gpt2_and_of_gpt1_are_told_apart(gpt2_folder, tokenizer, plai
     assert type(open_tokenizer(tmp_path / "openai-gpt")) is GPT1Tokenizer
 
 
-def test_a_tokenizer_without_a_class_is_that_of_the_model(tmp_path):
-    """As in the published folders of BERT."""
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "farm", "##er"]
-    BertTokenizer(vocab={token: index for index, token in enumerate(tokens)}).save_pretrained(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 512}')
-    BertConfig(vocab_size=len(tokens)).save_pretrained(tmp_path)
-    opened = open_tokenizer(tmp_path)
-    assert type(opened) is BertTokenizer
-    assert opened.tokenize("The farmer [SEP]") == ["the", "farm", "##er", "[UNK]", "[UNK]", "[UNK]"]
-
-
 def refusal(function, *arguments) -> str:
     with pytest.raises(ValueError) as error:
         function(*arguments)
@@ -140,11 +119,6 @@ def test_control_tokens_of_a_gpt2(tokenizer, tiny_model, tmp_path):
         assert add_control_tokens(opened) == 0
 
 
-def test_a_gpt2_without_them_would_read_a_control_token(tokenizer):
-    """The control: its own way of reading a text makes special tokens of what spells one."""
-    assert tokenizer.eos_token_id in tokenizer(TRICK)["input_ids"]
-
-
 def test_texts_of_an_opened_gpt2_stay_text(gpt2_folder, tokenizer, tmp_path):
     """In prompts and scored texts too, and with any tokenizer in the scorer; saved and opened again as well."""
     model, opened = GPT1ForCausalLM.from_pretrained(gpt2_folder), open_tokenizer(gpt2_folder)
@@ -187,30 +161,6 @@ def test_blocks_are_the_ids_of_whole_documents(tokenizer, tmp_path, monkeypatch,
     assert rows == [ids for ids in expected if len(ids) > 1]
     assert [tokenizer.decode(ids) for ids in rows] == PAGES[:3]
     assert not {*sum(rows, [])} & {0, 400, 401, 402}
-
-
-# Words of other alphabets, lines without a space between two letters, and a text without white space.
-OTHERS = {
-    "Cyrillic": "Это был старый дом на берегу,\n  где жил рыбак.\n\n\n" * 4,
-    "Greek": "Ο γέρος πήγε στο ΣΠΊΤΙ του.\n" * 5,
-    "Chinese": "他很老。\n  她来了，\n\n走了\n" * 20,
-    "no white space": "他很老" * 50,
-}
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_a_text_of_another_alphabet_is_cut_too(tmp_path, monkeypatch, name):
-    tokenizer = train_tokenizer([*OTHERS.values()])
-    monkeypatch.setattr(documents, "PIECE_CHARACTERS", 16)
-    monkeypatch.setattr(documents, "CONTEXT_CHARACTERS", 16)
-    monkeypatch.setattr(documents, "MOST_CHARACTERS", 100)
-    text, path = OTHERS[name], tmp_path / "page.txt"
-    path.write_text(text, encoding="utf-8")
-    parts = list(training_texts(path))
-    assert len(parts) > 1 and "".join(parts) == text and max(map(len, parts)) <= 120
-    if name != "no white space":
-        rows = [row["input_ids"] for row in load_blocks(path, tokenizer, block_length=512, cache_dir=tmp_path)]
-        assert sum(rows, []) == tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def test_continuations_end_at_the_models_end_of_text(tokenizer, tiny_model):
@@ -270,8 +220,6 @@ def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
     assert len(list(write_on(opened, ids, 4, temperature=0))) > 0
 
     model = GPT1DoubleHeadsModel.from_pretrained(gpt2_folder, traversal="entailment", num_labels=2)
-    model.save_pretrained(tmp_path / "task")
-    opened.tokenizer.save_pretrained(tmp_path / "task")
     add_control_tokens(opened.tokenizer, model)
     model.save_pretrained(tmp_path / "task")
     opened.tokenizer.save_pretrained(tmp_path / "task")

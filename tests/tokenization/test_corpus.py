@@ -22,14 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from tokenization import (
-    GPT1Tokenizer,
-    corpus,
-    count_tokens,
-    documents,
-    load_blocks,
-    training_texts,
-)
+from tokenization import GPT1Tokenizer, corpus, count_tokens, documents, load_blocks, training_texts
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 WORDS = "the old farmer walked to the market because he needed a new plough and nobody knew why".split()
@@ -102,13 +95,6 @@ ROWS = [{"title": 1, "text": "first line\nsecond"}, {"title": 2, "text": 'other,
 def test_a_row_is_a_document(ending, tmp_path):
     path = write_rows(tmp_path / f"rows{ending}", ROWS)
     assert texts_of(path) == [row["text"] for row in ROWS]
-
-
-@pytest.mark.parametrize("packed", ["", ".gz"])
-@pytest.mark.parametrize("texts", [["1984", "007"], ["True"]])
-def test_a_document_of_a_csv_file_may_be_a_number(packed, texts, tmp_path):
-    path = write_rows(tmp_path / f"rows.csv{packed}", [{"text": text} for text in texts])
-    assert texts_of(path) == texts
 
 
 def test_another_column_and_rows_without_text(tmp_path):
@@ -408,21 +394,6 @@ def test_a_text_without_words_is_not_held_whole(sign, monkeypatch):
     assert "".join(parts) == text and max(map(len, parts)) <= 5000 + 6000
 
 
-@pytest.mark.real_data
-def test_novels_in_pieces(real_data_dir, tmp_path):
-    """Every id of five whole novels, each tokenised at once."""
-    release = real_data_dir / "openai_gpt_bpe"
-    tokenizer = GPT1Tokenizer.from_openai(release / "encoder_bpe_40000.json", release / "vocab_40000.bpe")
-    novels = sorted((real_data_dir / "books" / "validation").glob("*.txt"))
-    rows = iter(load_blocks(novels, tokenizer, cache_dir=tmp_path))
-    for novel in novels:
-        expected, found = ids_of(tokenizer, novel.read_text(encoding="utf-8")), []
-        while len(found) < len(expected):
-            found += next(rows)["input_ids"]
-        assert found == expected, novel
-    assert len(novels) == 5 and next(rows, None) is None
-
-
 # ---- Blocks on disk.
 
 
@@ -449,12 +420,6 @@ def test_a_large_vocabulary_has_wider_ids(plain_tokenizer, tmp_path, monkeypatch
     monkeypatch.setattr(GPT1Tokenizer, "__len__", lambda self: (1 << 16) + 1)
     blocks = load_blocks(write_books(tmp_path, [20]), plain_tokenizer, cache_dir=tmp_path / "cache")
     assert blocks.features == {"input_ids": datasets.List(datasets.Value("uint32"))}
-
-
-def test_a_document_of_a_single_token_has_no_block(plain_tokenizer, tmp_path):
-    path = write_rows(tmp_path / "rows.jsonl", [{"text": "the"}, {"text": "the old farmer"}, {"text": "the"}])
-    for options in ({"streaming": True}, {"cache_dir": tmp_path / "cache"}):
-        assert rows_of(load_blocks(path, plain_tokenizer, **options)) == [ids_of(plain_tokenizer, "the old farmer")]
 
 
 @pytest.mark.parametrize("num_proc", [None, 2])

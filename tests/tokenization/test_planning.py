@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 
+import pytest
 import torch
 from accelerate.utils import send_to_device
 from helpers_packing import pad, planned, ragged_choices
@@ -21,7 +22,7 @@ def tensors(plan):
 
 def test_a_common_context_lies_there_once():
     plan = plan_batch(torch.tensor([[[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]]]), [3])
-    assert (plan.shape, plan.num_tokens, plan.is_right_padded) == ((1, 2, 5), 9, True)
+    assert (plan.shape, plan.num_tokens) == ((1, 2, 5), 9)
     assert plan.is_real.tolist() == [[True] * 5, [True] * 4 + [False]]
     assert lists(plan, "token_index", "position_ids") == [[0, 1, 2, 3, 4, 8], [[0, 1, 2, 3, 4, 3]]]
     assert lists(plan, "packed_index") == [[[0, 1, 2, 3, 4], [0, 1, 2, 5, 0]]]
@@ -31,24 +32,27 @@ def test_a_common_context_lies_there_once():
     assert lists(plan, "target_tokens", "target_sources") == [[1, 2, 3, 4, 5], [0, 1, 2, 3, 2]]
 
 
-def test_padding_is_left_out_on_either_side():
-    plan = plan_batch(torch.tensor([[0, 1, 1], [1, 1, 1], [1, 0, 0]]), [0, 0, 0])
-    assert not plan.is_right_padded and plan.row_sequence is None and plan.row_is_shared is None
-    assert lists(plan, "token_index", "position_ids") == [[1, 2, 3, 4, 5, 6], [[0, 1, 0, 1, 2, 0]]]
-    assert lists(plan, "packed_index") == [[[0, 0, 1], [2, 3, 4], [5, 0, 0]]]
+def test_padding_is_left_out():
+    plan = plan_batch(torch.tensor([[1, 1, 0], [1, 1, 1], [1, 0, 0]]), [0, 0, 0])
+    assert plan.row_sequence is None and plan.row_is_shared is None
+    assert lists(plan, "token_index", "position_ids") == [[0, 1, 3, 4, 5, 6], [[0, 1, 0, 1, 2, 0]]]
+    assert lists(plan, "packed_index") == [[[0, 1, 0], [2, 3, 4], [5, 0, 0]]]
     assert lists(plan, "row_index", "row_place") == [[[0, 1, 0], [2, 3, 4], [5, 0, 0]], [0, 1, 3, 4, 5, 6]]
     assert lists(plan, "target_tokens", "target_sources") == [[1, 3, 4], [0, 2, 3]]
+    for mask in ([[0, 1, 1]], [[1, 0, 1]]):
+        with pytest.raises(ValueError, match="needs padding at the end of each sequence"):
+            plan_batch(torch.tensor(mask), [0])
 
 
 def test_a_full_batch_is_computed_as_it_is():
     plan = plan_batch(torch.ones(2, 3, dtype=torch.int64), [0, 0])
-    assert plan.token_index is None and plan.row_index is None and plan.is_right_padded
+    assert plan.token_index is None and plan.row_index is None
     assert lists(plan, "target_tokens", "target_sources") == [[1, 2, 4, 5], [0, 1, 3, 4]]
 
 
 def test_blocks_are_computed_as_they_are():
     plan = plan_blocks(torch.tensor([[1, 1, 1], [1, 1, 0]]))
-    assert (plan.shape, plan.num_tokens, plan.is_right_padded, plan.token_index) == ((2, 3), 5, True, None)
+    assert (plan.shape, plan.num_tokens, plan.token_index) == ((2, 3), 5, None)
     assert lists(plan, "target_tokens", "target_sources") == [[1, 2, 4], [0, 1, 3]]
 
 
@@ -63,8 +67,8 @@ def test_a_context_is_shared_only_where_that_is_less_work():
 
 
 def test_every_real_token_is_computed_once():
-    for layout in ({}, {"side": "left", "extra": 2}, {"gap": True}):
-        batch = planned(pad(ragged_choices(), **layout))
+    for extra in (0, 2):
+        batch = planned(pad(ragged_choices(), extra=extra))
         plan, ids = batch["plan"], batch["input_ids"].flatten()
         real = batch["attention_mask"].flatten(0, 1).bool()
         assert plan.num_tokens == int(real.sum()) > len(plan.token_index)

@@ -173,13 +173,6 @@ def test_what_only_the_full_encoding_has(with_control):
     assert words.word_ids(0) == [None, 0, 1, None] and words["input_ids"] == with_control(["hello do"])["input_ids"]
 
 
-def test_decoding(tokenizer):
-    ids = tokenizer("Hello, don't!\nHello hello")["input_ids"]
-    assert tokenizer.decode(ids) == "hello , do n't !\nhello hello"
-    assert tokenizer.batch_decode([ids[:1], ids[:2], []]) == ["hello", "hello ,", ""]
-    assert tokenizer(tokenizer.decode(ids))["input_ids"] == ids
-
-
 def test_templates_of_one_text_and_a_pair(with_control):
     start, delimiter, extract = len(VOCAB), len(VOCAB) + 1, len(VOCAB) + 2
     hello, do = VOCAB["hello</w>"], VOCAB["do</w>"]

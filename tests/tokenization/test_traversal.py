@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenization.traversal import (
-    ControlIds,
-    classification,
-    entailment,
-    multiple_choice,
-    similarity,
-)
+from tokenization.traversal import ControlIds, classification, entailment, multiple_choice, similarity
 
 CONTROL = ControlIds(start=100, delimiter=101, extract=102)
 
@@ -87,17 +81,6 @@ def test_an_empty_segment_is_refused(function, segments, expected):
         function(*segments, CONTROL, 16)
 
 
-def test_control_ids_come_from_the_tokenizer(tiny_tokenizer):
-    ids = tiny_tokenizer.convert_tokens_to_ids(["[s]", "[$]", "[e]"])
-    assert ControlIds.from_tokenizer(tiny_tokenizer) == ControlIds(*ids)
-    assert len({*ids, tiny_tokenizer.unk_token_id}) == 4
-
-
-def test_a_tokenizer_without_control_tokens_is_refused(plain_tokenizer):
-    with pytest.raises(ValueError, match="no start token, no delimiter token, no extract token.*add_control_tokens"):
-        ControlIds.from_tokenizer(plain_tokenizer)
-
-
 def cut_one_by_one(first, second, budget):
     """The rule of `cut_pair` as it is told, one token at a time."""
     first, second = list(first), list(second)
@@ -149,10 +132,3 @@ def test_truncated_choices_share_one_context_and_keep_every_choice(context, ques
     assert traversed.truncated is (whole > max_length)
     assert max(map(len, traversed.sequences)) == min(whole, max_length)
     assert kept_context == 1 or [list(choice) for choice in kept_choices] == choices
-
-
-@given(SEGMENT, st.integers(3, 16))
-def test_a_single_text_keeps_as_much_as_fits(text, max_length):
-    traversed = classification(text, CONTROL, max_length)
-    assert traversed.sequences == [[100, *text[: max_length - 2], 102]]
-    assert traversed.truncated is (len(text) + 2 > max_length)
