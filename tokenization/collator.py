@@ -122,6 +122,8 @@ class TraversalCollator:
         else:
             self._family = FamilyForm(self.tokenizer, self._kind, self.max_length)
         self._num_special = self._kind.num_control if self.is_of_gpt1 else self._family.num_special
+        # Of data sets that `check` has read, by fingerprint: a sampler asks for the same lengths.
+        self._lengths: dict[str, Sequence[int]] = {}
         # How many texts of a row come before its choices.
         self._num_shared = 1 + (self.is_of_gpt1 and "question" in self.columns)
 
@@ -183,6 +185,8 @@ class TraversalCollator:
             raise ValueError(f"There are no rows in {source}; at least one is needed. Add rows, or leave it out.")
         names, labels, num_choices, lengths = zip(*counted, strict=True)
         self._read_labels(labels, names, num_choices, needs_labels)
+        if fingerprint := getattr(rows, "_fingerprint", None):
+            self._lengths[fingerprint] = lengths
         return len(lengths), sum(length > self.max_length for length in lengths)
 
     def is_labelled(self, row: Mapping) -> bool:
@@ -198,7 +202,10 @@ class TraversalCollator:
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
         """
-        return [min(length, self.max_length) for *_, length in self._counted(rows, "the data")]
+        lengths = self._lengths.get(getattr(rows, "_fingerprint", None))
+        if lengths is None:
+            lengths = [length for *_, length in self._counted(rows, "the data")]
+        return [min(length, self.max_length) for length in lengths]
 
     def _counted(self, rows: Iterable[Mapping], source: str) -> Iterator[tuple[str, Any, int, int]]:
         """Of each row its name, label and number of choices, and the tokens of its longest sequence before a cut."""
