@@ -142,8 +142,8 @@ class CommandParser(HfArgumentParser):
         """Writes all settings, including defaults, as a file for --config. Of launched processes the first writes."""
         if os.environ.get("RANK", "0") != "0":
             return
-        settings = {name: value for name, value in self.settings.items() if name != "hub_token"}
-        settings = json.loads(json.dumps(settings))  # enumerations become texts
+        settings = json.loads(json.dumps(self.settings))  # enumerations become texts
+        settings.pop("hub_token", None)
         place = "output_dir" if "output_dir" in settings else "output_file"
         path.parent.mkdir(parents=True, exist_ok=True)
         head = f"# All settings of a run. Repeat it with: {self.prog} --config {path.name} --{place} ANOTHER\n"
@@ -207,8 +207,7 @@ def check_model(flag: str, name: str | None) -> None:
     """Checks early that the model named by a flag is a folder with its configuration, or may be a hub id."""
     if name is None or Path(name, "config.json").is_file():
         return
-    is_beside_models = "/" in name and any(Path(name).parent.glob("*/config.json"))
-    if Path(name).exists() or name.count("/") > 1 or is_beside_models:
+    if Path(name).exists() or name.count("/") > 1:
         raise ValueError(f"{flag} {name} is no folder with a config.json. Pass one, or a hub id such as owner/name.")
 
 
