@@ -695,11 +695,13 @@ def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys
 @pytest.mark.parametrize(
     ("kind", "labels", "metrics"),
     [
-        ("classification", ["happy", "happy", None, "angry"], "accuracy 0.500"),
-        ("classification", [0, 0, 2, -1], "accuracy 0.500"),
-        ("classification", [1, 1, 2, -1], "f1 0.667"),
+        ("classification", ["happy", "happy", None, ""], "accuracy 0.500"),
+        ("classification", [0, 0, -1, -1], "accuracy 0.500"),
+        ("classification", [1, 1, None, -1], "f1 0.667"),
+        ("classification", ["happy", "angry", None, None], "row 1: column 'mood' has 'angry'. The label needs one of"),
         ("multiple_choice", [0, 0, 2, -1], "accuracy {}"),
-        ("regression", [3, -1, "none", None], "pearson · spearmanr"),
+        ("regression", [3, -1, None, None], "pearson · spearmanr"),
+        ("regression", ["3", "-", None, None], "row 1: column 'score' has '-'. The label needs a number"),
     ],
 )
 def test_labelled_rows_are_scored(kind, labels, metrics, folders, tmp_path, capsys):
@@ -713,8 +715,11 @@ def test_labelled_rows_are_scored(kind, labels, metrics, folders, tmp_path, caps
     expected = metrics.format(f"{np.mean([first == 0, second == 0]):#.3g}")
     if kind == "regression":  # of two rows
         expected = "pearson {0} · spearmanr {0}".format("1.00" if first > second else "-1.00")
-    told = "2 rows have a label (1 more have one that is no class of the model)"
-    assert printed.err.splitlines()[-1] == f"{told} · {expected}"
+    if metrics.startswith("row"):
+        assert metrics in printed.err and "The predictions have no score. 1 of 4 rows of" in printed.err
+        assert "have a label" not in printed.err
+    else:
+        assert printed.err.splitlines()[-1] == f"2 rows have a label · {expected}"
 
 
 def test_no_class_name_is_run_as_a_formula():
@@ -776,7 +781,7 @@ def refused(*words: str) -> str:
 
 def test_an_interrupted_prediction_leaves_the_older_file(folders, tmp_path, monkeypatch):
     def interrupted(*_):
-        yield {"index": 0}
+        yield {"error": "none"}
         raise KeyboardInterrupt
 
     output = tmp_path / "out.csv"
