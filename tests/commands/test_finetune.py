@@ -423,16 +423,6 @@ def test_layer_transfer(n_transfer, plain_tokenizer, tmp_path):
     assert 0.015 < after.h[1].mlp.up_proj.weight.std().item() < 0.025  # drawn anew, and not from the start's 0.3
 
 
-def test_push_to_hub(tokenizer_folder, tmp_path, monkeypatch):
-    pushes = []
-    monkeypatch.setattr(finetune.GPT1Trainer, "init_hf_repo", lambda *_, **__: None)
-    monkeypatch.setattr(finetune.GPT1Trainer, "push_to_hub", lambda self, **facts: pushes.append(facts))
-    data = ["--task", "mnli", "--data_dir", write_mnli(tmp_path), "--push_to_hub"]
-    finetune.main([*data, *fresh_model(tokenizer_folder), *training(tmp_path / "model")])
-    card = {"finetuned_from": None, "dataset": "mnli", "dataset_tags": "nyu-mll/glue", "dataset_args": "mnli"}
-    assert pushes == [{**card, "license": None, "dataset_split": None}]
-
-
 def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
     output, data_dir = tmp_path / "task", write_mnli(tmp_path)
     saving = training(output, "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto")
@@ -447,9 +437,8 @@ def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
     finetune.main(mnli)  # the same task goes on
 
 
-@pytest.mark.parametrize("labels", [("sad", "glad"), ("sad", "happy", "glad")])
-def test_other_classes_are_not_resumed(labels, tokenizer_folder, tmp_path):
-    """As many, whose weights would fit, or more; also another file of the same classes."""
+def test_other_classes_are_not_resumed(tokenizer_folder, tmp_path):
+    """As many, whose weights would fit; also another file of the same classes."""
     output, data = tmp_path / "run", own_data("classification", tmp_path)
     saving = training(output, "--save_strategy", "steps", "--save_steps", "1", "--resume_from_checkpoint", "auto")
     command = [*data, *fresh_model(tokenizer_folder), *saving]
@@ -458,12 +447,12 @@ def test_other_classes_are_not_resumed(labels, tokenizer_folder, tmp_path):
     other = {word: write_rows(tmp_path / "other.jsonl", ROWS["classification"]) for word in [data[1]]}
     with pytest.raises(ValueError, match="--train_file .*train.jsonl, and a run cannot go on with .*other.jsonl"):
         finetune.main([other.get(word, word) for word in command])
-    rows = [{**ROWS["classification"][0], "mood": label} for label in labels]
+    rows = [{**ROWS["classification"][0], "mood": label} for label in ("sad", "glad")]
     for name in ("train", "validation", "test"):
         write_rows(tmp_path / f"{name}.jsonl", rows * 4)
     with pytest.raises(ValueError) as error:
         finetune.main([*command, "--max_steps", "9"])
-    was, now = "classification with happy, sad", f"classification with {', '.join(sorted(labels))}"
+    was, now = "classification with happy, sad", "classification with glad, sad"
     assert f"was trained for {was}, but the rows are for {now}. Pass the rows" in str(error.value)
     assert {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()} == before
 
@@ -487,11 +476,6 @@ def test_config_overrides():
     words = "n_embd=64,resid_pdrop=0.0,hidden_act=relu,do_layer_norm_before=true,use_cache=FALSE,sliding_window=none"
     assert runs.parse_overrides(words) == {**numbers, "use_cache": False, "sliding_window": None}
     assert runs.parse_overrides("") == {}
-
-
-def test_several_columns_of_a_role():
-    found = finetune.parse_columns(["context=story", "choices=a,b", "label=right"])
-    assert found == {"context": "story", "choices": ["a", "b"], "label": "right"}
 
 
 OWN = ["--train_file", "{train}", "--traversal", "classification", "--columns", "text=review", "label=mood"]
