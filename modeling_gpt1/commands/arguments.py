@@ -7,6 +7,7 @@ import warnings
 from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -47,9 +48,6 @@ LONGEST_HELP = 75  # characters
 class ShortHelp(HelpFormatter):
     """One spelling of each flag, without a name for its value; choices and default where the text has none."""
 
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=33)
-
     def _format_action_invocation(self, action: Action) -> str:
         return action.option_strings[-1 if action.dest == "help" else 0] if action.option_strings else action.dest
 
@@ -72,7 +70,8 @@ class CommandParser(HfArgumentParser):
         self.settings: dict[str, Any] = {}
         about = {"usage": f"gpt1 {command} [FLAGS]", "description": f"{COMMANDS[command]}."}
         about["epilog"] = f"{'--help all lists all flags. ' if basics else ''}--debug shows the traceback of an error."
-        options = {"formatter_class": ShortHelp, "parents": [CONFIG], "allow_abbrev": False}
+        look = partial(ShortHelp, max_help_position=33)
+        options = {"formatter_class": look, "parents": [CONFIG], "allow_abbrev": False}
         super().__init__(classes, prog=f"gpt1 {command}", **about, **options)
         self.basics = basics
         for action in self._actions if basics else ():

@@ -27,7 +27,6 @@ from transformers import PreTrainedConfig, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
-from tokenization.metrics import find_metric
 from tokenization.rows import counted, listed
 from tokenization.tasks import TRAINER_PADDING
 from tokenization.traversal import TRAVERSALS
@@ -91,9 +90,7 @@ class DataArguments:
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs of your own files.")
     num_labels: int | None = HfArg(default=None, help="Classes of your own files. Default: those of the labels.")
     delimiter: str | None = HfArg(default=None, help="What separates the cells of .csv files. Default: found in them.")
-    skip_bad_rows: bool = HfArg(
-        default=False, help="Train and evaluate without rows that lack a text or a right label."
-    )
+    skip_bad_rows: bool = HfArg(default=False, help="Leave out rows without a text or a right label.")
     regression: bool = HfArg(default=False, help="Your labels are numbers to predict.")
     metric_name: str | None = HfArg(default=None, help="Score, of scikit-learn or evaluate. Default: the task's.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
@@ -387,7 +384,6 @@ def main(arguments: list[str]) -> None:
         check_head(config, data_args, model_args)
     task, splits = load_data(data_args, config, training_args)
     if data_args.metric_name is not None:
-        find_metric(data_args.metric_name)
         task = replace(task, metrics=(data_args.metric_name,))
     if not training_args.do_train:
         task = check_labels(task, splits, config)
