@@ -167,3 +167,5 @@ def test_an_id_whose_owner_has_the_name_of_a_folder_is_left_to_the_hub(tmp_path,
     monkeypatch.chdir(tmp_path)
     (tmp_path / "owner").mkdir()
     check_model("--model", "owner/model")
+    with pytest.raises(ValueError, match="--model runs/owner/modle is no folder with a config.json"):
+        check_model("--model", "runs/owner/modle")

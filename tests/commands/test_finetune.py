@@ -632,6 +632,8 @@ def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_
     found = [line["label"] for line in read_csv(tmp_path / "out.csv")]
     assert found == ["|".join(of_text) for of_text in tags.values()]
     assert capsys.readouterr().out.splitlines()[-1] == "4 rows have a label · f1 micro 1.00 · accuracy 1.00"
+    predict.main([str(output), "--file", write_rows(tmp_path / "one.jsonl", [{"review": GOOD, label: "glad"}])])
+    assert "no score. The model gives each row several labels" in capsys.readouterr().err
     # The saved model is asked for the scores of the same file, by the columns that it knows.
     evaluation = ["--model", str(output), "--validation_file", file, "--do_eval", "--use_cpu"]
     finetune.main([*evaluation, "--output_dir", str(tmp_path / "scores"), "--metric_name", "f1_macro"])
@@ -659,12 +661,12 @@ def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path)
 def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys):
     rows = [{"id": number, **row} for number, row in enumerate([*ROWS["classification"] * 3, {"review": ""}])]
     file, output = write_rows(tmp_path / "new.jsonl", rows), tmp_path / "out.csv"
-    words = [str(folders / "classification"), "--file", file, "--device", "cpu", "--keep", "id", "review"]
+    words = [str(folders / "classification"), "--file", file, "--device", "cpu", "--keep", "id", "mood"]
     with pytest.raises(SystemExit) as end:
         predict.main([*words, "--output_file", str(output)])
     assert end.value.code == 1  # for the row without a text
-    found = [(line["id"], line["review"]) for line in read_csv(output)]
-    assert found == [(str(row["id"]), row["review"]) for row in rows]
+    found = [(line["id"], line["mood"]) for line in read_csv(output)]
+    assert found == [(str(row["id"]), row.get("mood", "")) for row in rows]
     told = "6 of 7 rows predicted, 1 could not be read: those with the field `error`"
     scored = "6 rows have a label · accuracy 1.00"
     assert capsys.readouterr().out == f"{told}; written to {output}\n{scored}\n"
