@@ -7,6 +7,7 @@ import warnings
 from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -47,9 +48,6 @@ LONGEST_HELP = 75  # characters
 class ShortHelp(HelpFormatter):
     """One spelling of each flag, without a name for its value; choices and default where the text has none."""
 
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=33)
-
     def _format_action_invocation(self, action: Action) -> str:
         return action.option_strings[-1 if action.dest == "help" else 0] if action.option_strings else action.dest
 
@@ -72,7 +70,8 @@ class CommandParser(HfArgumentParser):
         self.settings: dict[str, Any] = {}
         about = {"usage": f"gpt1 {command} [FLAGS]", "description": f"{COMMANDS[command]}."}
         about["epilog"] = f"{'--help all lists all flags. ' if basics else ''}--debug shows the traceback of an error."
-        options = {"formatter_class": ShortHelp, "parents": [CONFIG], "allow_abbrev": False}
+        look = partial(ShortHelp, max_help_position=33)
+        options = {"formatter_class": look, "parents": [CONFIG], "allow_abbrev": False}
         super().__init__(classes, prog=f"gpt1 {command}", **about, **options)
         self.basics = basics
         for action in self._actions if basics else ():
@@ -142,8 +141,8 @@ class CommandParser(HfArgumentParser):
         """Writes all settings, including defaults, as a file for --config. Of launched processes the first writes."""
         if os.environ.get("RANK", "0") != "0":
             return
-        settings = {name: value for name, value in self.settings.items() if name != "hub_token"}
-        settings = json.loads(json.dumps(settings))  # enumerations become texts
+        settings = json.loads(json.dumps(self.settings))  # enumerations become texts
+        settings.pop("hub_token", None)
         place = "output_dir" if "output_dir" in settings else "output_file"
         path.parent.mkdir(parents=True, exist_ok=True)
         head = f"# All settings of a run. Repeat it with: {self.prog} --config {path.name} --{place} ANOTHER\n"
@@ -207,8 +206,7 @@ def check_model(flag: str, name: str | None) -> None:
     """Checks early that the model named by a flag is a folder with its configuration, or may be a hub id."""
     if name is None or Path(name, "config.json").is_file():
         return
-    is_beside_models = "/" in name and any(Path(name).parent.glob("*/config.json"))
-    if Path(name).exists() or name.count("/") > 1 or is_beside_models:
+    if Path(name).exists() or name.count("/") > 1:
         raise ValueError(f"{flag} {name} is no folder with a config.json. Pass one, or a hub id such as owner/name.")
 
 

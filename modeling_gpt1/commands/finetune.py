@@ -27,7 +27,6 @@ from transformers import PreTrainedConfig, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
-from tokenization.metrics import find_metric
 from tokenization.rows import counted, listed
 from tokenization.tasks import TRAINER_PADDING
 from tokenization.traversal import TRAVERSALS
@@ -91,9 +90,7 @@ class DataArguments:
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs of your own files.")
     num_labels: int | None = HfArg(default=None, help="Classes of your own files. Default: those of the labels.")
     delimiter: str | None = HfArg(default=None, help="What separates the cells of .csv files. Default: found in them.")
-    skip_bad_rows: bool = HfArg(
-        default=False, help="Train and evaluate without rows that lack a text or a right label."
-    )
+    skip_bad_rows: bool = HfArg(default=False, help="Leave out rows without a text or a right label.")
     regression: bool = HfArg(default=False, help="Your labels are numbers to predict.")
     metric_name: str | None = HfArg(default=None, help="Score, of scikit-learn or evaluate. Default: the task's.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
@@ -261,10 +258,15 @@ def draw_places(num_rows: int, limit: int | None, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).permutation(num_rows)[:limit])
 
 
-def some_texts(rows: Dataset, columns: list[str]) -> list[str]:
+def texts_of(task: Task) -> list[str]:
+    """The columns of the texts."""
+    return [name for name in task.column_names if name != task.columns["label"]]
+
+
+def some_texts(rows: Dataset, task: Task) -> list[str]:
     """The texts of evenly drawn rows."""
     drawn = rows.select(range(0, len(rows), math.ceil(len(rows) / UNKNOWN_ROWS) or 1))
-    return [text for column in columns for text in drawn[column] if isinstance(text, str)]
+    return [text for column in texts_of(task) for text in drawn[column] if isinstance(text, str)]
 
 
 def check_rows(
@@ -274,13 +276,12 @@ def check_rows(
     lines = []
     for use, splits in chosen.items():
         for name, rows in splits.items():
-            label, source = task.columns["label"], data_args.source_of(name)
+            source = data_args.source_of(name)
             num_rows, num_cut = collator.check(rows, source, needs_labels=use != "predict")
-            texts = [column for column in task.column_names if column != label]
             is_allowed = may_be_unknown or use != "train"
-            share = check_unknown(collator.tokenizer, some_texts(rows, texts), source, is_allowed)
+            share = check_unknown(collator.tokenizer, some_texts(rows, task), source, is_allowed)
             counts = Counter()
-            for of_row in rows[label] if task.label_names and use != "predict" else ():
+            for of_row in rows[task.columns["label"]] if task.label_names and use != "predict" else ():
                 counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
             numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(task.label_names)]
             of_classes = f" ({listed(numbers)})" if counts else ""
@@ -383,7 +384,6 @@ def main(arguments: list[str]) -> None:
         check_head(config, data_args, model_args)
     task, splits = load_data(data_args, config, training_args)
     if data_args.metric_name is not None:
-        find_metric(data_args.metric_name)
         task = replace(task, metrics=(data_args.metric_name,))
     if not training_args.do_train:
         task = check_labels(task, splits, config)
@@ -423,7 +423,8 @@ def main(arguments: list[str]) -> None:
     )
     runs.use_readable_log(trainer, " and ".join(map(data_args.source_of, chosen["eval"])))
     was_trained = training_args.do_train and runs.train(trainer, start, lines, checkpoint, parser)
-    runs.say(*(lines if not training_args.do_train else ()))
+    for line in () if training_args.do_train else lines:
+        logger.info(line)
     if training_args.do_eval:
         predict(trainer, task, chosen["eval"], places["eval"], "eval", data_args)
     if training_args.do_predict:

@@ -13,24 +13,24 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from os.path import samefile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.hf_argparser import HfArg
 
-from tokenization import Task
+from tokenization import Task, TraversalCollator, load_files
 from tokenization.metrics import compute
-from tokenization.rows import HOLDS, check_columns, counted, is_missing, read_file
+from tokenization.rows import check_columns, counted, read_file
 
 from .. import prepare_finetuning
-from ..configuration_gpt1 import has_choices, is_regression
+from ..configuration_gpt1 import is_regression
 from ..hub.model_kinds import is_of_gpt1
 from ..inference.task_scores import TaskScores
 from ..storage.reading import one_save
@@ -38,7 +38,15 @@ from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from ..training.preparation import open_task_config
 from .arguments import OpenedModel, check_unknown, read_with_model
-from .finetune import describe_prediction, has_task_head, parse_columns, some_texts, warn_of_one_class
+from .finetune import (
+    check_labels,
+    describe_prediction,
+    has_task_head,
+    parse_columns,
+    some_texts,
+    texts_of,
+    warn_of_one_class,
+)
 
 FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@]")  # a text that a spreadsheet would run; a number is none
 FIELDS = ("index", "label", "scores", "score", "truncated", "error")
@@ -76,105 +84,71 @@ class PredictionArguments(OpenedModel):
             )
 
 
-class Predictor:
-    """A fine-tuned model with the task that its folder stores."""
+def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task, Dataset]:
+    """The task that a fine-tuned folder stores, and the file's rows, whose labels are numbers if all can be."""
+    columns = parse_columns(args.columns) or config.columns
+    if config.traversal is None or not columns or not has_task_head(config):
+        lacks = "traversal or no columns (--columns) of a task" if has_task_head(config) else "task head"
+        raise ValueError(f"--model {args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
+    options = {"regression": is_regression(config), "label_names": list(config.id2label.values())}
+    load = partial(load_files, traversal=config.traversal, delimiter=args.delimiter, **options)
+    try:
+        task, splits = load({"test": args.file}, columns=columns)
+        task = check_labels(task, splits, config)
+    except ValueError as error:
+        task, splits = load({"test": args.file}, columns={**columns, "label": "no column"})
+        task = check_labels(task, splits, config)
+        print(f"The predictions have no score. {error}", file=sys.stderr)
+    return replace(task, metrics=(args.metric_name,)) if args.metric_name else task, splits["test"]
 
-    def __init__(self, args: PredictionArguments):
-        config = open_task_config(args.model, trust_remote_code=args.trust_remote_code)
-        columns = parse_columns(args.columns) or config.columns
-        if config.traversal is None or not columns or not has_task_head(config):
-            lacks = "traversal or no columns (--columns) of a task" if has_task_head(config) else "task head"
-            raise ValueError(f"--model {args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
-        several, regression = config.problem_type == "multi_label_classification", is_regression(config)
-        of_task = ("pearson", "spearmanr") if regression else ("f1_micro", "accuracy") if several else ("accuracy",)
-        self.task = task = Task(
-            args.model,
-            config.traversal,
-            {"label": "label", **columns},
-            () if regression or has_choices(config.traversal) else tuple(config.id2label.values()),
-            regression=regression,
-            multi_label=several,
-            metrics=(args.metric_name,) if args.metric_name else of_task,
-        )
-        self.texts = [name for name in task.column_names if name != task.columns["label"]]
-        parts = prepare_finetuning(
-            args.model,
-            task,
-            both_orders=getattr(config, "both_orders", False),
-            trust_remote_code=args.trust_remote_code,
-        )
-        self.batch_size, self.collator = args.batch_size, parts["data_collator"]
-        self.collator.max_length = min(self.collator.max_length, parts["processing_class"].model_max_length)
-        self.model = parts["model"].eval().to(args.device)
-        self.scores = self.model if is_of_gpt1(self.model) else TaskScores(self.model)
 
-    def predict(self, rows: Dataset, keep: list[str]) -> Iterator[dict]:
-        """Yields one record per row, with the columns to keep."""
-        for first in range(0, len(rows), self.batch_size):
-            records, batch = [], []
-            for row in rows.select(range(first, min(first + self.batch_size, len(rows)))):
-                records.append({"index": first + len(records), **{name: row[name] for name in keep}})
-                read = {name: row[name] for name in self.texts}  # a label may be anything
-                try:
-                    _, num_cut = self.collator.check([read])
-                except ValueError as error:
-                    records[-1]["error"] = re.sub(r"^Row 0 of the data( \(.*?\))?: ", "", str(error))
-                else:
-                    batch.append((read, records[-1], {"truncated": True} if num_cut else {}))
-            logits = self.logits([read for read, *_ in batch]) if batch else ()
+def predict_rows(
+    rows: Dataset, task: Task, model: PreTrainedModel, collator: TraversalCollator, batch_size: int
+) -> Iterator[dict]:
+    """Yields what is said of each row."""
+    scores_of = model if is_of_gpt1(model) else TaskScores(model)
+    texts = rows.select_columns(texts_of(task))
+    for first in range(0, len(rows), batch_size):
+        records, batch = [], []
+        for row in texts.select(range(first, min(first + batch_size, len(rows)))):
+            records.append({})
+            try:
+                _, num_cut = collator.check([row])
+            except ValueError as error:
+                records[-1]["error"] = re.sub(r"^Row 0 of the data( \(.*?\))?: ", "", str(error))
+            else:
+                batch.append((row, records[-1], {"truncated": True} if num_cut else {}))
+        if batch:
+            inputs = collator([row for row, *_ in batch])
+            with torch.inference_mode():
+                output = scores_of(**{name: tensor.to(model.device) for name, tensor in inputs.items()})
+            logits = output["task_logits" if scores_of is model else "logits"].cpu().double()
             for (_, record, cut), of_row in zip(batch, logits, strict=True):
-                record |= describe_prediction(of_row, self.task) | cut
-            yield from records
+                record |= describe_prediction(of_row, task) | cut
+        yield from records
 
-    @torch.inference_mode()
-    def logits(self, rows: list[dict]) -> torch.Tensor:
-        batch = {name: tensor.to(self.model.device) for name, tensor in self.collator(rows).items()}
-        output = self.scores(**batch)
-        return output["task_logits" if self.scores is self.model else "logits"].cpu().double()
 
-    def given(self, row: dict) -> Any:
-        """A row's label, None without one; of several labels their list, also from a column of 0 and 1 for each."""
-        column = self.task.columns["label"]
-        parts = column.split(",")
-        if self.task.multi_label and len(parts) > 1 and set(parts) <= row.keys():
-            return [name for name in parts if HOLDS.get(str(row[name]).strip().lower())]
-        label = row.get(column)
-        return None if is_missing(label) or (label in (-1, "-1") and not self.task.regression) else label
-
-    def number_of(self, label: Any, num_choices: int) -> float | list[float] | None:
-        """A label as the place of its class, as 0 or 1 for each, or as a number; None if the model gives no such."""
-        names = {name: place for place, name in enumerate(self.task.label_names)}
-        if self.task.multi_label:
-            is_known = isinstance(label, list) and set(label) <= names.keys()
-            return [float(name in label) for name in names] if is_known else None
-        if self.task.regression:
-            with suppress(TypeError, ValueError):
-                return float(label)
-            return None
-        ids = {} if any(map(str.isdigit, names)) else {str(place): place for place in range(num_choices)}
-        return (ids | names).get(str(label))
-
-    @property
-    def cells(self) -> list[str]:
-        """The columns of the scores in a .csv file."""
-        if self.task.regression:
-            return ["score"]
-        return ["label", *([f"score_{name}" for name in self.task.label_names] or ["scores"])]
+def number_of(record: dict, task: Task) -> float | list[float]:
+    """A prediction as the place of its class, as 0 or 1 for each, or as a number."""
+    found = record.get("label", record.get("score"))
+    if task.multi_label:
+        return [float(name in found) for name in task.label_names]
+    return task.label_names.index(found) if task.label_names else found
 
 
 def as_cells(record: dict) -> dict:
     """A record as a line of a .csv file."""
-    record, found = dict(record), record.get("scores")
-    if isinstance(found, dict):
-        del record["scores"]
-        record |= {f"score_{name}": score for name, score in found.items()}
-    elif found is not None:
-        record["scores"] = " ".join(map(str, found))
-    if isinstance(record.get("label"), list):
-        record["label"] = "|".join(record["label"])
-    if FORMULA.match(str(record.get("label"))):
-        record["label"] = f"'{record['label']}"
-    return record
+    cells, label, scores = dict(record), record.get("label"), record.get("scores")
+    if isinstance(scores, dict):
+        del cells["scores"]
+        cells |= {f"score_{name}": score for name, score in scores.items()}
+    elif scores is not None:
+        cells["scores"] = " ".join(map(str, scores))
+    if isinstance(label, list):
+        cells["label"] = "|".join(label)
+    if FORMULA.match(str(cells.get("label"))):
+        cells["label"] = f"'{cells['label']}"
+    return cells
 
 
 ARGUMENTS = (PredictionArguments,)
@@ -182,50 +156,54 @@ ARGUMENTS = (PredictionArguments,)
 
 def main(arguments: list[str]) -> None:
     args = read_with_model("predict", arguments)
-    rows = read_file(Path(args.file), delimiter=args.delimiter)
     with one_save(args.model):
-        predictor = Predictor(args)
-    for role, columns in {**predictor.task.columns, None: args.keep}.items():
-        if role != "label":
-            check_columns(args.file, rows.column_names, role, columns)
-    check_unknown(predictor.collator.tokenizer, some_texts(rows, predictor.texts), args.file)
+        config = open_task_config(args.model, trust_remote_code=args.trust_remote_code)
+        task, rows = load_rows(args, config)
+        opening = {"both_orders": getattr(config, "both_orders", False), "trust_remote_code": args.trust_remote_code}
+        parts = prepare_finetuning(args.model, task, **opening)
+    model, collator = parts["model"].eval().to(args.device), parts["data_collator"]
+    collator.max_length = min(collator.max_length, collator.tokenizer.model_max_length)
+    check_unknown(collator.tokenizer, some_texts(rows, task), args.file)
+    kept = read_file(args.file, delimiter=args.delimiter) if args.keep else None  # with labels as they are
+    if kept is not None:
+        check_columns(args.file, kept.column_names, None, args.keep)
+        kept = kept.select_columns(args.keep)
     num_bad = num_cut = 0
-    predicted, answered, other = Counter(), [], []  # labels; pairs of prediction and label
+    predicted, answered = Counter(), []  # labels; pairs of prediction and label
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
-        as_csv = str(args.output_file).endswith(".csv")
-        if as_csv:
-            fields = ["index", *args.keep, *predictor.cells, "truncated", "error"]
-            writer = csv.DictWriter(file, fields, lineterminator="\n")
+        writer = None
+        if args.output_file and args.output_file.endswith(".csv"):
+            scores = [f"score_{name}" for name in task.label_names] or ["scores"]
+            cells = ["score"] if task.regression else ["label", *scores]
+            writer = csv.DictWriter(file, ["index", *args.keep, *cells, "truncated", "error"], lineterminator="\n")
             writer.writeheader()
-        for record, row in zip(predictor.predict(rows, args.keep), rows, strict=True):
-            num_bad += "error" in record
-            predicted.update([str(record["label"])] if "label" in record else [])
-            given = None if "error" in record else predictor.given(row)
-            if given is not None:
-                found, num_choices = record.get("label", record.get("score")), len(record.get("scores", ()))
-                pair = [predictor.number_of(label, num_choices) for label in (found, given)]
-                (other if pair[1] is None else answered).append(pair)
-            num_cut += "truncated" in record
-            if as_csv:
-                writer.writerow(as_cells(record))
-            else:
+        predictions = predict_rows(rows, task, model, collator, args.batch_size)
+        for place, (found, row) in enumerate(zip(predictions, rows, strict=True)):
+            record = {"index": place, **(kept[place] if args.keep else {}), **found}
+            num_bad += "error" in found
+            num_cut += "truncated" in found
+            predicted.update([str(found["label"])] if "label" in found else [])
+            if "error" not in found and collator.is_labelled(row):
+                label, scores = row[task.columns["label"]], found.get("scores")
+                if not isinstance(scores, list) or label < len(scores):  # the row has that choice
+                    answered.append((number_of(found, task), label))
+            if writer is None:
                 print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
+            else:
+                writer.writerow(as_cells(record))
     tell = partial(print, file=sys.stdout if args.output_file else sys.stderr)
     bad = f", {num_bad} could not be read: those with the field `error`" if num_bad else ""
     if args.output_file or bad:
         where = f"; written to {args.output_file}" if args.output_file else ""
         tell(f"{len(rows) - num_bad} of {counted(len(rows), 'row')} predicted{bad}{where}")
-    if answered or other:
+    if answered:
         scores = {}
-        for name in predictor.task.metrics if answered else ():
+        for name in task.metrics:
             scores |= compute(name, *np.array(answered).swapaxes(0, 1))
-        more = f" ({len(other)} more have one that is no class of the model)" if other else ""
-        have = f"{counted(len(answered), 'row')} {'has' if len(answered) == 1 else 'have'} a label{more}"
-        tell(" · ".join(filter(None, [have, readable(scores)])))
+        tell(f"{counted(len(answered), 'row')} {'has' if len(answered) == 1 else 'have'} a label · {readable(scores)}")
     warn_of_one_class(predicted, args.file)
     if num_cut:
-        length = predictor.collator.max_length
-        told = f"{num_cut} of {len(rows)} rows were cut to {length} tokens: those with the field `truncated`."
-        print(told, file=sys.stderr)
+        length = f"{collator.max_length} tokens: those with the field `truncated`."
+        print(f"{num_cut} of {len(rows)} rows were cut to {length}", file=sys.stderr)
     if num_bad and not args.skip_bad_rows:
         sys.exit(1)

@@ -38,7 +38,6 @@ from ..training.families import FAMILIES
 from .arguments import CommandParser, read_settings
 
 logger = logging.getLogger(__name__)
-WORDS = {"true": True, "false": False, "none": None}
 # Fields of the configuration that follow from the tokenizer and the data.
 DERIVED_FIELDS = ("vocab_size", "traversal", "columns", "num_labels", "id2label", "label2id", "problem_type")
 SETTINGS = "run.yaml"
@@ -94,7 +93,8 @@ def parse_overrides(
                 "data."
             )
         try:
-            overrides[name] = WORDS[value.lower()] if value.lower() in WORDS else ast.literal_eval(value)
+            is_word = value.lower() in ("true", "false", "none")
+            overrides[name] = ast.literal_eval(value.capitalize() if is_word else value)
         except (ValueError, SyntaxError):  # a bare word, such as the name of an activation
             overrides[name] = value
     return overrides
@@ -141,11 +141,6 @@ def set_up_logging(args: TrainingArguments) -> None:
     logging.getLogger("transformers.trainer_utils").addFilter(lambda of: "PAD/BOS/EOS" not in of.getMessage())
 
 
-def say(*lines: str) -> None:
-    for line in lines:
-        logger.info(line)
-
-
 class RunCallback(TrainerCallback):
     """Says at its start what a run will do and keeps its settings, and logs a short run about ten times.
 
@@ -165,7 +160,8 @@ class RunCallback(TrainerCallback):
         how = "" if self.checkpoint is None else f"; goes on from {self.checkpoint}"
         last = f"finished: {self.checkpoint} has {state.global_step:,} of {counted(state.max_steps, 'update')}"
         plan = f"{last}; nothing is left to train" if self.is_finished else f"{plan}, into {args.output_dir}{how}"
-        say(*self.lines, plan)
+        for line in (*self.lines, plan):
+            logger.info(line)
         if self.is_finished or not args.should_log:
             return
         self.parser.write_settings(Path(args.output_dir, SETTINGS))
@@ -227,11 +223,9 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
         result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     except KeyboardInterrupt:
         state, newest = trainer.state, newest_whole_checkpoint(args.output_dir)
-        again = (
-            f". The last complete checkpoint is {newest}. The same command with --resume_from_checkpoint auto goes on"
-        )
-        how = "; there is no complete checkpoint to go on from" if newest is None else again
-        raise KeyboardInterrupt(f" after update {state.global_step} of {state.max_steps}{how}") from None
+        how = f"The same command with --resume_from_checkpoint auto goes on from {newest}"
+        how = "There is no complete checkpoint to go on from" if newest is None else how
+        raise KeyboardInterrupt(f" after update {state.global_step} of {state.max_steps}. {how}") from None
     if callback.is_finished and has_results:
         trainer.state = TrainerState.load_from_json(str(output / "trainer_state.json"))
         return False
