@@ -166,7 +166,7 @@ class Scorer:
                     f"needed, such as [{continuations!r}]."
                 )
             texts.append((context.rstrip(" "), [context + continuation for continuation in continuations]))
-        ids = iter(self._ids_of([text for context, wholes in texts for text in (context, *wholes)]))
+        ids = iter(self.ids_of([text for context, wholes in texts for text in (context, *wholes)]))
         encoded = []
         for context, wholes in texts:
             context_ids, continuations = next(ids), []
@@ -175,13 +175,14 @@ class Scorer:
                 if whole_ids[: len(context_ids)] == context_ids:
                     continuations.append(whole_ids[len(context_ids) :])
                 else:  # a token spans the boundary
-                    continuations += self._ids_of([whole[len(context) :]])
+                    continuations += self.ids_of([whole[len(context) :]])
             encoded.append(ScoringRequest(context_ids, continuations))
         return encoded
 
-    def _ids_of(self, texts: list[str]) -> list[list[int]]:
-        options = {"add_special_tokens": False, "split_special_tokens": True, "return_attention_mask": False}
-        return self.tokenizer(texts, **options, verbose=False)["input_ids"] if texts else []
+    def ids_of(self, texts: list[str]) -> list[list[int]]:
+        """The token ids of each text alone. No text becomes a special token, whatever it spells."""
+        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        return self.tokenizer(texts, **options)["input_ids"] if texts else []
 
     # ---- Ids
 

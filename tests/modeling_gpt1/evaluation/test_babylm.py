@@ -177,8 +177,8 @@ def test_each_sentence_is_scored_by_the_definition(family, backend, causal, make
         ("comps", "comps", "comps/comps_base"),
         ("entity_tracking", "entity", "entity_tracking/regular"),
     ):
-        task, rows = babylm.SENTENCE_TASKS[name], ROWS[file]
-        items = [task.read(row, file.partition("/")[2]) for row in rows]
+        rows = ROWS[file]
+        items = [babylm.READERS[name](row, file.partition("/")[2]) for row in rows]
         expected = totals(scorer, map(SENTENCES[kind], rows), backend)
         for found, wanted in zip(babylm.score_items(scorer, items), expected, strict=True):
             assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5)
@@ -434,9 +434,9 @@ def test_a_row_ends_where_its_line_ends(tmp_path):
     row = {"sentence_good": "a\u2028b\x85c", "sentence_bad": "a", "linguistics_term": "x", "UID": "x", "field": "x"}
     text = "\r\n".join([json.dumps(row, ensure_ascii=False)] * 2) + "\r\n\r\n"
     (tmp_path / "x.jsonl").write_bytes(text.encode())
-    items = babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path)
+    items = babylm.read_items("blimp", tmp_path)
     assert [item.sentences[0] for item in items] == ["a\u2028b\x85c"] * 2
-    assert len(babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path, 1)) == 1
+    assert len(babylm.read_items("blimp", tmp_path, 1)) == 1
 
 
 def test_wrong_uses(causal, data_dir, tmp_path):
@@ -463,7 +463,7 @@ def test_blimp_on_the_real_rows(real_data_dir, causal):
     (path,) = (real_data_dir / "blimp").glob("train.jsonl*")
     rows = read_file(path)
     kept = list({row["UID"]: row for row in rows}.values())
-    items = [babylm.SENTENCE_TASKS["blimp"].read(row, "train") for row in kept]
+    items = [babylm.READERS["blimp"](row, "train") for row in kept]
     assert len(kept) == 67 and {item.group for item in items} == {row["UID"] for row in kept}
     expected = totals(causal, map(SENTENCES["blimp"], kept))
     for found, wanted in zip(babylm.score_items(causal, items), expected, strict=True):
