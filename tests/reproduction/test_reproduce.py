@@ -88,7 +88,7 @@ def reproduce(words: list[str]) -> int:
 @pytest.fixture
 def stand_ins(tmp_path, monkeypatch):
     """Gives a function that tells how the commands were called since it was last asked."""
-    cells_module.has_split.cache_clear()
+    cells_module.uses_of.cache_clear()
     folder = tmp_path / "scripts"
     folder.mkdir()
     (folder / "gpt1.py").write_text(GPT1)
@@ -251,14 +251,6 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
         **{"settings": {"learning_rate": "5e-4"}, "model_fingerprint": transformer},
         **{"data": files, "model": "GPT-1 (2 layers, 16 wide)"},
     }
-
-
-def test_a_test_split_is_cut_as_validation_rows_are(stand_ins, command):
-    words = command("--experiments", "fine_tuning", "--tasks", "story_cloze", "--seeds", "1", finetune=())
-    for given, rows in ([], "4"), (["--max_predict_samples", "3"], "3"):
-        assert reproduce([*words, "--max_eval_samples", "4", *given]) == 0
-        (call,) = stand_ins()
-        assert [call[at + 1] for at, word in enumerate(call) if word == "--max_predict_samples"] == [rows]
 
 
 def test_variants_have_arguments_of_their_own(stand_ins, command, models, tmp_path):
