@@ -265,12 +265,9 @@ class Scorer:
         lengths: Callable[[Any], tuple[int, ...]],
         num_rows: Callable[[Any], int] = lambda item: 1,
     ) -> Iterator[list]:
-        """
-        Batches of items of similar length, the longest first, so that a lack of memory shows at once.
+        """Batches of items of similar length, the longest first, so that a lack of memory shows at once.
 
-        Args:
-            lengths: of the parts of an item, each of which is padded by itself.
-            num_rows: how many rows an item has.
+        `lengths` are those of an item's parts, each of which is padded by itself; `num_rows` is how many rows it has.
         """
         batch, rows, longest = [], 0, ()
         for item in sorted(items, key=lambda item: (sum(lengths(item)), lengths(item)), reverse=True):
@@ -394,12 +391,7 @@ class CausalLMScorer(Scorer):
 
 
 class _WholeTextScorer(Scorer):
-    """Base: a text is read as `[CLS] context continuation [SEP]`, and each continuation by itself.
-
-    Args:
-        model, batch_tokens, max_length: as in [`CausalLMScorer`].
-        tokenizer: has class, separator and mask tokens.
-    """
+    """Base: a text is read as `[CLS] context continuation [SEP]`, and each continuation by itself."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -418,7 +410,8 @@ class MaskedLMScorer(_WholeTextScorer):
     its size does not compare with a causal model's.
 
     Args:
-        model, tokenizer, batch_tokens, max_length: as in the base.
+        model, batch_tokens, max_length: as in [`CausalLMScorer`].
+        tokenizer: has class, separator and mask tokens.
         is_shifted (`bool`, defaults to `False`): whether the model was trained on masked next token prediction, as
             GPT-BERT: the token before a mask predicts what it hides.
         num_masks (`int`, *optional*): reads from left to right: in place of a token and all that follow it there are
