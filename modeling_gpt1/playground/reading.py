@@ -3,15 +3,13 @@
 A model is opened with the heads that it was saved with. Code that comes with it is never run.
 """
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
-from transformers import PreTrainedTokenizerBase, StoppingCriteriaList, TextIteratorStreamer
+from transformers import PreTrainedTokenizerBase
 
 from tokenization import GPT1Tokenizer, TraversalCollator, open_tokenizer
 from tokenization.control_tokens import CONTROL_TOKENS, check_vocabulary
@@ -299,46 +297,29 @@ def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> t
 
 
 def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature: float) -> Iterator[str]:
-    """Yields the continuation so far, each time it grows by a word. Leaving the iterator ends the generation.
+    """Yields the continuation so far, token by token. Leaving the iterator ends the generation.
 
     `[e]`, or the end-of-text token of a model without it, ends it earlier. Temperature 0 takes the most likely token.
     """
-    tokenizer, left = opened.tokenizer, threading.Event()
+    tokenizer, writer = opened.tokenizer, language_model(opened.model)
     is_own = isinstance(tokenizer, GPT1Tokenizer)
-    # Other tokenizers may have no clean-up rules.
-    streamer = TextIteratorStreamer(
-        tokenizer, skip_prompt=True, skip_special_tokens=True, clean_up_tokenization_spaces=is_own
-    )
-
-    def has_left(ids: torch.Tensor, scores: torch.Tensor, **kwargs) -> torch.Tensor:
-        return torch.full(ids.shape[:1], left.is_set(), device=ids.device)
-
     start_id, delimiter_id, extract_id = opened.control_ids
     end_id = (None if is_own else tokenizer.eos_token_id) if extract_id is None else extract_id  # GPT-1's is `<unk>`
-    input_ids = torch.tensor([prompt], device=opened.model.device)
     arguments = {
-        "input_ids": input_ids,
-        "attention_mask": torch.ones_like(input_ids),
-        "streamer": streamer,
-        "max_new_tokens": max_new_tokens,
-        "stopping_criteria": StoppingCriteriaList([has_left]),
+        **{"max_new_tokens": 1, "return_dict_in_generate": True},
         "suppress_tokens": sorted({start_id, delimiter_id, tokenizer.unk_token_id} - {end_id, None}),
         "eos_token_id": end_id,
         "pad_token_id": tokenizer.pad_token_id,
         **({"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}),
     }
-    written = ""
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        generation = executor.submit(language_model(opened.model).generate, **arguments)
-        generation.add_done_callback(lambda _: streamer.text_queue.put(streamer.stop_signal))
-        try:
-            for text in streamer:
-                written += text
-                if text:
-                    yield written
-        finally:
-            left.set()
-    generation.result()  # raises what stopped it
+    ids, cache = torch.tensor([prompt], device=opened.model.device), None
+    for _ in range(max_new_tokens):
+        found = writer.generate(ids, attention_mask=torch.ones_like(ids), past_key_values=cache, **arguments)
+        ids, cache = found.sequences, found.past_key_values
+        if ids[0, -1] == end_id:
+            break
+        # Other tokenizers may have no clean-up rules.
+        yield tokenizer.decode(ids[0, len(prompt) :], skip_special_tokens=True, clean_up_tokenization_spaces=is_own)
 
 
 def language_model(model: torch.nn.Module) -> GPT1ForCausalLM:

@@ -4,7 +4,6 @@ import json
 import re
 import runpy
 import shutil
-import threading
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -249,19 +248,18 @@ def test_the_continuation_is_streamed(opened, traversal):
 def test_what_never_is_written(opened, plain_tokenizer, monkeypatch):
     """Without control tokens GPT-1's end of text is `<unk>`, which ends nothing here."""
     model, given = opened(None), {}
-    monkeypatch.setattr(GPT1ForCausalLM, "generate", lambda self, **arguments: given.update(arguments))
-    list(write_on(Opened("tiny", model.model, plain_tokenizer, None), [1, 2], 3, temperature=0))
+    monkeypatch.setattr(GPT1ForCausalLM, "generate", lambda self, ids, **arguments: given.update(arguments))
+    with pytest.raises(AttributeError):  # which gives nothing
+        list(write_on(Opened("tiny", model.model, plain_tokenizer, None), [1, 2], 3, temperature=0))
     assert (plain_tokenizer.eos_token, given["eos_token_id"], given["suppress_tokens"]) == ("<unk>", None, [0])
 
 
-def test_leaving_the_stream_ends_the_generation(opened):
-    model, calls = opened(None, max_position_embeddings=512), []
-    model.model.register_forward_hook(lambda *_: calls.append(0))
-    before = threading.active_count()
-    stream = write_on(model, [1, 2], 500, temperature=0)
-    next(stream)
-    stream.close()
-    assert threading.active_count() == before and len(calls) < 400
+def test_each_token_is_read_once(opened):
+    model, read_at_once = opened(None, max_position_embeddings=512), []
+    model.model.get_input_embeddings().register_forward_hook(
+        lambda _, args, output: read_at_once.append(args[0].shape[1])
+    )
+    assert len(list(write_on(model, [1, 2, 3], 5, temperature=0.7))) == 5 and read_at_once == [3, 1, 1, 1, 1]
 
 
 def test_a_failure_while_writing_is_not_lost(opened):
