@@ -29,8 +29,7 @@ for _name, _kind in TRAVERSALS.items():
         BOXES[_name] = {"first": _kind.roles[0], "question": "question", "answers": "answer"}
 ROLES = {"text a": "text_a", "text b": "text_b", "answer": "choices"}  # parts that the collator names differently
 # A model without a head opens as a language model, whose head is tied to the embeddings.
-WITHOUT_HEAD = {"GPT1Model": GPT1ForCausalLM, "OpenAIGPTModel": GPT1ForCausalLM}
-MODEL_CLASSES = {**CLASSES, **WITHOUT_HEAD}
+MODEL_CLASSES = {**CLASSES, "GPT1Model": GPT1ForCausalLM, "OpenAIGPTModel": GPT1ForCausalLM}
 NEEDED_FILES = ["*.json", "*.safetensors", "merges.txt"]
 # Limits on what one visitor may ask of the machine.
 MOST_CHARACTERS = 100_000

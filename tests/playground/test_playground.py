@@ -262,6 +262,17 @@ def test_each_token_is_read_once(opened):
     assert len(list(write_on(model, [1, 2, 3], 5, temperature=0.7))) == 5 and read_at_once == [3, 1, 1, 1, 1]
 
 
+def test_nothing_is_written_behind_the_end(opened, monkeypatch):
+    model = opened(None)
+    ids = iter([5, 6, model.tokenizer.extract_token_id, 7])
+
+    def generate(self, before, **_):
+        return Mock(sequences=torch.cat([before, torch.tensor([[next(ids)]])], dim=1))
+
+    monkeypatch.setattr(GPT1ForCausalLM, "generate", generate)
+    assert len(list(write_on(model, [1, 2], 4, temperature=0))) == 2
+
+
 def test_a_failure_while_writing_is_not_lost(opened):
     with pytest.raises(ValueError, match="the model has only 24 positions"):
         list(write_on(opened(None), [1, 2], 30, temperature=0))
