@@ -297,6 +297,8 @@ def test_ages_of_acquisition(sign, tmp_path):
             # falls from that of guessing by twice what is between it and the middle of the last surprisal
             surprisal = guessing - sigmoid(math.log10(count + 1), guessing - least, 6, place, 0)
             rows.append({"word_count": count, "target_word": word, "surprisal": surprisal})
+    never = [{**row, "surprisal": guessing} for row in rows if row["target_word"] == "ball"]  # has no age
+    assert babylm.age_correlation(never, tmp_path / "cdi_human.csv")["num_words"] == 0
     found = babylm.age_correlation(rows, tmp_path / "cdi_human.csv")
     assert found == {"curve_fitness": pytest.approx(sign, abs=0.02), "num_words": 5}
     for word, place in zip(words, learnt, strict=True):

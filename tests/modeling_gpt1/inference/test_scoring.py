@@ -352,6 +352,9 @@ def test_a_token_that_would_span_the_boundary(byte_level_tokenizer, our_model):
     context, rest, word = (byte_level_tokenizer(text)["input_ids"] for text in ("the c", "at", " cat"))
     assert byte_level_tokenizer("the cat")["input_ids"] != context + rest
     assert scorer.encode([("the c", ["at", " cat"])])[0] == (context, [rest, word])
+    special = TokenizersBackend(tokenizer_object=byte_level_tokenizer.backend_tokenizer, eos_token="<|end|>")
+    spelt = CausalLMScorer(our_model, special, start_ids=[]).encode([("the", [" <|end|>"])])[0].continuations[0]
+    assert special.eos_token_id not in spelt and len(spelt) > 3
 
 
 def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model, family_scorer, plain_tokenizer):
