@@ -8,7 +8,6 @@ this package, and the answers are written where and how the challenge collects t
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,13 +20,12 @@ from ..storage.writing import write_atomically
 # Masks that the pipeline appends where a masked model reads from left to right.
 READING_MASKS = 3
 EYE_TRACKING = ("RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound")
-ENTITY_SPLITS = ("regular", "ambiref", "move_contents")
 
 
 class Item(NamedTuple):
     """A row: sentences of which the first is right, and the part of each that is scored."""
 
-    group: str
+    group: str  # empty where a task has no groups
     sentences: Sequence[str]
     scored: Sequence[str]  # the ends of the sentences
     ratio: float | None = None  # of people, for the first sentence
@@ -55,32 +53,28 @@ def _comps(row: dict, stem: str) -> Item:
     return Item(known.get(stem, "wugs_dist_in_between"), sentences, [phrase, phrase])
 
 
-def _wug(name: str, row: dict, stem: str) -> Item:
+def _wug(row: dict, stem: str) -> Item:
     sentences = row["sentences"].split("\t")
-    return Item(name, sentences, sentences, float(row["ratio"]))
+    return Item("", sentences, sentences, float(row["ratio"]))
 
 
-class SentenceTask(NamedTuple):
-    """A task on sentences: where its rows may lie, how one is read, and where its predictions go."""
-
-    folders: tuple[str, ...]
-    read: Callable[[dict, str], Item]
-    place: str
-
-
-SENTENCE_TASKS = {
-    "blimp": SentenceTask(("blimp_filtered", "blimp_fast"), _minimal_pair, "blimp"),
-    "supplement": SentenceTask(("supplement_filtered", "supplement_fast"), _minimal_pair, "blimp"),
-    "ewok": SentenceTask(("ewok_filtered", "ewok_fast"), _ewok, "ewok"),
-    "entity_tracking": SentenceTask(("entity_tracking", "entity_tracking_fast"), _entity_tracking, "entity_tracking"),
-    "comps": SentenceTask(("comps",), _comps, "comps"),
-    "wug_adj": SentenceTask(("wug_adj_nominalization",), partial(_wug, "wug_adj"), "wug_adj"),
-    "wug_past": SentenceTask(("wug_past_tense",), partial(_wug, "wug_past"), "wug_past"),
-}
 READING, AGES = "reading", "aoa"
-FILES = {name: task.folders for name, task in SENTENCE_TASKS.items()} | {
+# Where the rows of each task may lie.
+FILES = {
+    "blimp": ("blimp_filtered", "blimp_fast"),
+    "supplement": ("supplement_filtered", "supplement_fast"),
+    "ewok": ("ewok_filtered", "ewok_fast"),
+    "entity_tracking": ("entity_tracking", "entity_tracking_fast"),
+    "comps": ("comps",),
+    "wug_adj": ("wug_adj_nominalization",),
+    "wug_past": ("wug_past_tense",),
     READING: ("reading/reading_data.csv",),
     AGES: ("aoa/cdi_childes.json", "cdi_childes/cdi_childes.json"),
+}
+# How a row of a task on sentences is read, given the name of its file.
+READERS: dict[str, Callable[[dict, str], Item]] = {
+    **{"blimp": _minimal_pair, "supplement": _minimal_pair, "ewok": _ewok, "entity_tracking": _entity_tracking},
+    **{"comps": _comps, "wug_adj": _wug, "wug_past": _wug},
 }
 CHILDREN_FILE = "cdi_human.csv"  # beside the words
 
@@ -116,13 +110,13 @@ def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, P
 # ---- Sentences
 
 
-def read_items(task: SentenceTask, folder: Path, num_rows: int | None = None) -> list[Item]:
+def read_items(name: str, folder: Path, num_rows: int | None = None) -> list[Item]:
     """The rows of all .jsonl files of a folder, or the first of each file, in the order of the files' names."""
     items = []
     for path in sorted(folder.glob("*.jsonl")):
         # Not `splitlines`: other characters that end lines may stand in a text.
         lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
-        items += [task.read(json.loads(line), path.stem) for line in lines[:num_rows]]
+        items += [READERS[name](json.loads(line), path.stem) for line in lines[:num_rows]]
     if not items:
         raise ValueError(f"{folder} has no row in a .jsonl file. Unpack the challenge's data there.")
     return items
@@ -147,12 +141,10 @@ def score_items(scorer: Scorer, items: Sequence[Item]) -> list[list[float]]:
             first = next((place for place, (_, end) in enumerate(offsets) if end > start), len(ids))
             parts.append((ids[:first], ids[first:]))
         contexts, continuations = zip(*parts, strict=True)
-        is_shared = all(context == contexts[0] for context in contexts)
-        requests.append(
-            [ScoringRequest(contexts[0], continuations)]
-            if is_shared
-            else [ScoringRequest(context, [ids]) for context, ids in parts]
-        )
+        if contexts.count(contexts[0]) == len(contexts):  # which is read once
+            requests.append([ScoringRequest(contexts[0], continuations)])
+        else:
+            requests.append([ScoringRequest(context, [ids]) for context, ids in parts])
     scores = iter(scorer.score_ids([request for of_item in requests for request in of_item]))
     return [[score.total for _ in of_item for score in next(scores)] for of_item in requests]
 
@@ -172,16 +164,15 @@ def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None)
     """Asks a model with a fast tokenizer a task other than `aoa`, on all rows of each file or the first."""
     if name == READING:
         return _ask_reading(scorer, path, num_rows)
-    task = SENTENCE_TASKS[name]
-    items = read_items(task, path, num_rows)
+    items = read_items(name, path, num_rows)
     scores = score_items(scorer, items)
     predictions, right = defaultdict(list), defaultdict(list)
     for item, of_item in zip(items, scores, strict=True):
-        chosen = int(np.argmax(of_item))
-        right[item.group].append(chosen == 0)
-        of_group = predictions[item.group]
+        chosen, group = int(np.argmax(of_item)), item.group or name
+        right[group].append(chosen == 0)
+        of_group = predictions[group]
         answer = item.sentences[chosen] if name == "comps" else item.scored[chosen]
-        of_group.append({"id": f"{item.group}_{len(of_group)}", "pred": answer})
+        of_group.append({"id": f"{group}_{len(of_group)}", "pred": answer})
         if item.ratio is not None:
             of_group[-1]["prob"] = float(np.exp(of_item[0] - np.logaddexp.reduce(of_item)))
     groups, chance = {group: float(np.mean(of_group)) for group, of_group in right.items()}, None
@@ -191,16 +182,14 @@ def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None)
         probabilities = [one["prob"] for of_group in predictions.values() for one in of_group]
         metrics, groups = {"spearmanr": float(spearmanr(probabilities, [item.ratio for item in items])[0])}, {}
     else:
-        metrics = {"acc": _mean_of_groups(groups, ENTITY_SPLITS if name == "entity_tracking" else ())}
+        means = pd.Series(groups)
+        if name == "entity_tracking":  # over the numbers of operations of each split, and then over the splits
+            means = means.groupby(lambda group: group.rsplit("_", 2)[0]).mean()
+        metrics = {"acc": float(means.mean())}
         chance = float(np.mean([1 / len(item.sentences) for item in items]))
     collected = {group: {"predictions": of_group} for group, of_group in predictions.items()}
-    return Answer(metrics, groups, len(items), chance, collected, f"{task.place}/{path.name}")
-
-
-def _mean_of_groups(groups: dict[str, float], splits: Sequence[str]) -> float:
-    """The mean over the groups; with splits, over those of each and then over the splits."""
-    of_splits = ([value for group, value in groups.items() if group.startswith(split)] for split in splits)
-    return float(np.mean([np.mean(values) for values in of_splits if values] or list(groups.values())))
+    place = "blimp" if name == "supplement" else name
+    return Answer(metrics, groups, len(items), chance, collected, f"{place}/{path.name}")
 
 
 # ---- Reading times
@@ -234,11 +223,7 @@ def _ask_reading(scorer: Scorer, path: Path, num_rows: int | None) -> Answer:
 
 
 def _surprisals(scorer: Scorer, contexts: Sequence[str], words: Sequence[str]) -> list[float]:
-    def ids_of(texts: Sequence[str]) -> list[list[int]]:
-        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-        return scorer.tokenizer(list(texts), **options)["input_ids"] if len(texts) else []
-
-    pairs = zip(ids_of(contexts), ids_of(words), strict=True)
+    pairs = zip(scorer.ids_of(list(contexts)), scorer.ids_of(list(words)), strict=True)
     return [-score.total for [score] in scorer.score_ids([(context, [word]) for context, word in pairs])]
 
 
@@ -290,12 +275,10 @@ def age_correlation(results: list[dict], children_file: Path) -> dict[str, float
         curves[row["target_word"]].append((row["word_count"], row["surprisal"]))
     pairs = []
     for word, curve in curves.items():
-        if word not in children.index:
-            continue
-        shares = children.loc[word, months].astype(float).dropna()
-        pair = (_age_of_children(shares), _age_of_model(*map(np.array, zip(*curve, strict=True))))
-        if None not in pair:
-            pairs.append(pair)
+        if word in children.index:
+            shares = children.loc[word, months].astype(float).dropna()
+            pairs.append((_age_of_children(shares), _age_of_model(*map(np.array, zip(*curve, strict=True)))))
+    pairs = [pair for pair in pairs if None not in pair]
     correlation = pearsonr(*zip(*pairs, strict=True))[0] if len(pairs) > 2 else 0.0
     return {"curve_fitness": float(correlation), "num_words": len(pairs)}
 

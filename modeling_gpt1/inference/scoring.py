@@ -166,7 +166,7 @@ class Scorer:
                     f"needed, such as [{continuations!r}]."
                 )
             texts.append((context.rstrip(" "), [context + continuation for continuation in continuations]))
-        ids = iter(self._ids_of([text for context, wholes in texts for text in (context, *wholes)]))
+        ids = iter(self.ids_of([text for context, wholes in texts for text in (context, *wholes)]))
         encoded = []
         for context, wholes in texts:
             context_ids, continuations = next(ids), []
@@ -175,13 +175,14 @@ class Scorer:
                 if whole_ids[: len(context_ids)] == context_ids:
                     continuations.append(whole_ids[len(context_ids) :])
                 else:  # a token spans the boundary
-                    continuations += self._ids_of([whole[len(context) :]])
+                    continuations += self.ids_of([whole[len(context) :]])
             encoded.append(ScoringRequest(context_ids, continuations))
         return encoded
 
-    def _ids_of(self, texts: list[str]) -> list[list[int]]:
-        options = {"add_special_tokens": False, "split_special_tokens": True, "return_attention_mask": False}
-        return self.tokenizer(texts, **options, verbose=False)["input_ids"] if texts else []
+    def ids_of(self, texts: list[str]) -> list[list[int]]:
+        """The token ids of each text alone. No text becomes a special token, whatever it spells."""
+        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        return self.tokenizer(texts, **options)["input_ids"] if texts else []
 
     # ---- Ids
 
@@ -264,12 +265,9 @@ class Scorer:
         lengths: Callable[[Any], tuple[int, ...]],
         num_rows: Callable[[Any], int] = lambda item: 1,
     ) -> Iterator[list]:
-        """
-        Batches of items of similar length, the longest first, so that a lack of memory shows at once.
+        """Batches of items of similar length, the longest first, so that a lack of memory shows at once.
 
-        Args:
-            lengths: of the parts of an item, each of which is padded by itself.
-            num_rows: how many rows an item has.
+        `lengths` are those of an item's parts, each of which is padded by itself; `num_rows` is how many rows it has.
         """
         batch, rows, longest = [], 0, ()
         for item in sorted(items, key=lambda item: (sum(lengths(item)), lengths(item)), reverse=True):
@@ -393,12 +391,7 @@ class CausalLMScorer(Scorer):
 
 
 class _WholeTextScorer(Scorer):
-    """Base: a text is read as `[CLS] context continuation [SEP]`, and each continuation by itself.
-
-    Args:
-        model, batch_tokens, max_length: as in [`CausalLMScorer`].
-        tokenizer: has class, separator and mask tokens.
-    """
+    """Base: a text is read as `[CLS] context continuation [SEP]`, and each continuation by itself."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -417,7 +410,8 @@ class MaskedLMScorer(_WholeTextScorer):
     its size does not compare with a causal model's.
 
     Args:
-        model, tokenizer, batch_tokens, max_length: as in the base.
+        model, batch_tokens, max_length: as in [`CausalLMScorer`].
+        tokenizer: has class, separator and mask tokens.
         is_shifted (`bool`, defaults to `False`): whether the model was trained on masked next token prediction, as
             GPT-BERT: the token before a mask predicts what it hides.
         num_masks (`int`, *optional*): reads from left to right: in place of a token and all that follow it there are

@@ -3,15 +3,13 @@
 A model is opened with the heads that it was saved with. Code that comes with it is never run.
 """
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
-from transformers import PreTrainedTokenizerBase, StoppingCriteriaList, TextIteratorStreamer
+from transformers import PreTrainedTokenizerBase
 
 from tokenization import GPT1Tokenizer, TraversalCollator, open_tokenizer
 from tokenization.control_tokens import CONTROL_TOKENS, check_vocabulary
@@ -31,8 +29,7 @@ for _name, _kind in TRAVERSALS.items():
         BOXES[_name] = {"first": _kind.roles[0], "question": "question", "answers": "answer"}
 ROLES = {"text a": "text_a", "text b": "text_b", "answer": "choices"}  # parts that the collator names differently
 # A model without a head opens as a language model, whose head is tied to the embeddings.
-WITHOUT_HEAD = {"GPT1Model": GPT1ForCausalLM, "OpenAIGPTModel": GPT1ForCausalLM}
-MODEL_CLASSES = {**CLASSES, **WITHOUT_HEAD}
+MODEL_CLASSES = {**CLASSES, "GPT1Model": GPT1ForCausalLM, "OpenAIGPTModel": GPT1ForCausalLM}
 NEEDED_FILES = ["*.json", "*.safetensors", "merges.txt"]
 # Limits on what one visitor may ask of the machine.
 MOST_CHARACTERS = 100_000
@@ -56,21 +53,13 @@ class ShownToken:
 
 @dataclass(frozen=True)
 class Reading:
-    """Everything that a model says about an input.
+    """Everything that a model says about an input."""
 
-    Args:
-        titles: titles that distinguish the sequences.
-        sequences: the tokens of each sequence of the traversal.
-        scores: name and probability of each class or choice, or name and value of a regression; empty without a task.
-        is_regression: the score is a value.
-        notes: what a person should know, such as cut texts or a missing head.
-    """
-
-    titles: list[str]
-    sequences: list[list[ShownToken]]
-    scores: list[tuple[str, float]]
+    titles: list[str]  # of the sequences
+    sequences: list[list[ShownToken]]  # the tokens of each sequence of the traversal
+    scores: list[tuple[str, float]]  # probability of each class or choice, or value of a regression, by name
     is_regression: bool
-    notes: list[str]
+    notes: list[str]  # what a person should know, such as cut texts or a missing head
 
 
 # ---- Opening
@@ -132,11 +121,7 @@ def open_model(source: str, name: str) -> Opened:
 
 
 def read(opened: Opened, boxes: dict[str, str]) -> Reading:
-    """Traverses the texts of the boxes, scores them and measures the loss of each token.
-
-    Args:
-        opened: the model.
-        boxes: text by box ("first", "second", "question", "answers"). Each answer is one line.
+    """Traverses the texts of the boxes, scores them and measures the loss of each token. Each answer is one line.
 
     Raises:
         PlaygroundError: a required text is empty, or a text is too long for this page.
@@ -158,7 +143,7 @@ def read(opened: Opened, boxes: dict[str, str]) -> Reading:
         sequences,
         scores,
         opened.traversal is not None and opened.model.config.is_regression,
-        [*cut_note(opened, texts, sequences), *notes_about(opened)],
+        notes_about(opened, texts, sequences),
     )
 
 
@@ -247,15 +232,19 @@ def pieces_of(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
     return [NEWLINE if text == "\n" else piece for text, piece in zip(texts, pieces, strict=True)]
 
 
-def cut_note(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) -> list[str]:
-    """A note if not all of the texts fitted."""
+def notes_about(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) -> list[str]:
+    """Whether not all of the texts fitted, and which head is missing."""
+    notes = []
     for index, tokens in enumerate(sequences):
         given = [text[index] if isinstance(text, list) else text for text in texts.values()]
-        num_read = sum(token.kind != "control" for token in tokens)
-        if num_read < sum(len(encode(opened, text)) for text in given):
+        if sum(token.kind != "control" for token in tokens) < sum(len(encode(opened, text)) for text in given):
             reader = "model" if opened.max_length == opened.model.config.max_position_embeddings else "page"
-            return [f"The {reader} reads {opened.max_length} tokens at most. What is not shown was cut."]
-    return []
+            notes = [f"The {reader} reads {opened.max_length} tokens at most. What is not shown was cut."]
+    if opened.traversal is None:
+        notes.append("This model has no task head: it has no classes to choose from.")
+    elif not opened.has_lm_head:
+        notes.append("This model was saved without its language-model head: it has no auxiliary loss.")
+    return notes
 
 
 def scores_of(opened: Opened, outputs, texts: dict) -> list[tuple[str, float]]:
@@ -267,31 +256,20 @@ def scores_of(opened: Opened, outputs, texts: dict) -> list[tuple[str, float]]:
         names = ["score" if column == "label" else column]  # of which `id2label` has only "LABEL_0"
     else:
         names = [str(opened.model.config.id2label[index]) for index in range(len(logits))]
-    values = logits
     if opened.model.config.problem_type == "multi_label_classification":
-        values = logits.sigmoid()
+        logits = logits.sigmoid()
     elif not opened.model.config.is_regression:
-        values = logits.softmax(-1)
-    return list(zip(names, values.tolist(), strict=True))
-
-
-def notes_about(opened: Opened) -> list[str]:
-    if opened.traversal is None:
-        return ["This model has no task head: it has no classes to choose from."]
-    if not opened.has_lm_head:
-        return ["This model was saved without its language-model head: it has no auxiliary loss."]
-    return []
+        logits = logits.softmax(-1)
+    return list(zip(names, logits.tolist(), strict=True))
 
 
 # ---- Going on
 
 
 def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> tuple[list[int], str]:
-    """The prompt to continue: the text, or everything before the last part of a traversal.
+    """The ids of a prompt, which is the text, or all before the last part of a traversal; and what it is in words.
 
-    Returns:
-        The prompt's token ids and a description in words. A prompt that leaves no room for `max_new_tokens` loses
-        its beginning.
+    A prompt that leaves no room for `max_new_tokens` loses its beginning.
 
     Raises:
         PlaygroundError: there is no text to continue, or the model has no language-model head.
@@ -318,50 +296,29 @@ def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> t
 
 
 def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature: float) -> Iterator[str]:
-    """Yields the continuation so far, each time it grows by a word. Leaving the iterator ends the generation.
+    """Yields the continuation so far, token by token. Leaving the iterator ends the generation.
 
-    Args:
-        opened: a model with a language-model head.
-        prompt: token ids. Together with `max_new_tokens` they must not exceed the model's positions.
-        max_new_tokens: most tokens to generate. `[e]`, or the end-of-text token of a model without it, ends earlier.
-        temperature: 0 takes the most likely token each time.
+    `[e]`, or the end-of-text token of a model without it, ends it earlier. Temperature 0 takes the most likely token.
     """
-    tokenizer, left = opened.tokenizer, threading.Event()
+    tokenizer, writer = opened.tokenizer, language_model(opened.model)
     is_own = isinstance(tokenizer, GPT1Tokenizer)
-    # Other tokenizers may have no clean-up rules.
-    streamer = TextIteratorStreamer(
-        tokenizer, skip_prompt=True, skip_special_tokens=True, clean_up_tokenization_spaces=is_own
-    )
-
-    def has_left(ids: torch.Tensor, scores: torch.Tensor, **kwargs) -> torch.Tensor:
-        return torch.full(ids.shape[:1], left.is_set(), device=ids.device)
-
     start_id, delimiter_id, extract_id = opened.control_ids
     end_id = (None if is_own else tokenizer.eos_token_id) if extract_id is None else extract_id  # GPT-1's is `<unk>`
-    input_ids = torch.tensor([prompt], device=opened.model.device)
     arguments = {
-        "input_ids": input_ids,
-        "attention_mask": torch.ones_like(input_ids),
-        "streamer": streamer,
-        "max_new_tokens": max_new_tokens,
-        "stopping_criteria": StoppingCriteriaList([has_left]),
+        **{"max_new_tokens": 1, "return_dict_in_generate": True},
         "suppress_tokens": sorted({start_id, delimiter_id, tokenizer.unk_token_id} - {end_id, None}),
         "eos_token_id": end_id,
         "pad_token_id": tokenizer.pad_token_id,
         **({"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}),
     }
-    written = ""
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        generation = executor.submit(language_model(opened.model).generate, **arguments)
-        generation.add_done_callback(lambda _: streamer.text_queue.put(streamer.stop_signal))
-        try:
-            for text in streamer:
-                written += text
-                if text:
-                    yield written
-        finally:
-            left.set()
-    generation.result()  # raises what stopped it
+    ids, cache = torch.tensor([prompt], device=opened.model.device), None
+    for _ in range(max_new_tokens):
+        found = writer.generate(ids, attention_mask=torch.ones_like(ids), past_key_values=cache, **arguments)
+        ids, cache = found.sequences, found.past_key_values
+        if ids[0, -1] == end_id:
+            break
+        # Other tokenizers may have no clean-up rules.
+        yield tokenizer.decode(ids[0, len(prompt) :], skip_special_tokens=True, clean_up_tokenization_spaces=is_own)
 
 
 def language_model(model: torch.nn.Module) -> GPT1ForCausalLM:

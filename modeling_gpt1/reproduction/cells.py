@@ -80,10 +80,8 @@ def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[tuple[st
 def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, seed: int) -> Cell:
     """A run of one of `VARIANTS`, or of `transfer-<k>` for the checkpoint's first k layers."""
     model = arguments.lstm_model if variant == "lstm" else arguments.model
-    n_transfer = -1 if variant == "without_pretraining" else None
-    if variant.startswith("transfer-"):
-        n_transfer = int(variant.removeprefix("transfer-"))
-    flags = VARIANTS.get(variant, ["--n_transfer", str(n_transfer)])
+    kind, _, layers = variant.partition("-")
+    flags = ["--n_transfer", layers] if layers else VARIANTS[variant]
     given = [*arguments.finetune_arguments, *(arguments.lstm_finetune_arguments if variant == "lstm" else [])]
     settings = as_settings(given)
     if "max_eval_samples" in settings and "max_predict_samples" not in settings:  # a test split is scored alike
@@ -94,8 +92,8 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
     facts = {
         "kind": "fine_tuning",
         "task": task,
-        "variant": "transfer" if variant.startswith("transfer-") else variant,
-        "n_transfer": n_transfer,
+        "variant": kind,
+        "n_transfer": int(flags[1]) if "--n_transfer" in flags else None,
         "lm_coef": 0.0 if variant == "without_auxiliary" else None,
         "seed": seed,
         "settings": settings,
@@ -207,21 +205,18 @@ def data_flags(data_dir: str | None) -> list[str]:
     return [] if data_dir is None else ["--data_dir", data_dir]
 
 
-def uses_of(task: str, data_dir: str | None) -> list[str]:
-    """The flags that score the task's labelled splits."""
-    flags = {"validation": ["--do_eval"], "test": ["--do_predict"]}
-    return [flag for kind, of_kind in flags.items() if has_split(task, data_dir, kind) for flag in of_kind]
-
-
 @cache
-def has_split(name: str, data_dir: str | None, kind: str) -> bool:
-    """Whether the data has labelled splits of the kind `validation` or `test`. GLUE hides its test labels."""
-    task = get_task(name)
-    if task.hub_path == "nyu-mll/glue" and kind == "test":
-        return False
+def uses_of(name: str, data_dir: str | None) -> list[str]:
+    """The flags that score the task's labelled splits. GLUE hides its test labels."""
+    task, uses = get_task(name), {"--do_eval": get_task(name).validation_splits}
+    if task.hub_path != "nyu-mll/glue":
+        uses["--do_predict"] = task.test_splits
     splits, label = load_task(task, data_dir), task.columns["label"]
-    names = getattr(task, f"{kind}_splits")
-    return all(split in splits and are_all_labelled(splits[split], label) for split in names)
+
+    def is_labelled(split: str) -> bool:
+        return split in splits and are_all_labelled(splits[split], label)
+
+    return [flag for flag, names in uses.items() if all(map(is_labelled, names))]
 
 
 def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str, dict[str, str]]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import f, norm
 
-from .published import PUBLISHED
 from .scores import FEWEST_SEEDS, LEVEL, Scores, difference, holm
 from .tables import COLUMNS, PARTS, Cells
 
@@ -177,14 +176,10 @@ class Claim:
     sign: int = 1  # −1 if it says that the second of two settings is better
 
 
-def means(row: str) -> str:
-    return f"{PUBLISHED['table-5']['full']['average']} against {PUBLISHED['table-5'][row]['average']}"
-
-
 CLAIMS = (
     Claim(
         "Pre-training raises the average score (section 5, table 5).",
-        f"{means('without_pretraining')}.",
+        "74.7 against 59.9.",
         lambda cells: of_average(cells, "without_pretraining"),
     ),
     Claim(
@@ -205,7 +200,7 @@ CLAIMS = (
     ),
     Claim(
         "The Transformer has a higher average score than an LSTM (section 5, table 5).",
-        f"{means('lstm')}; the text says 5.6 less for the LSTM.",
+        "74.7 against 69.1; the text says 5.6 less for the LSTM.",
         lambda cells: of_average(cells, "lstm"),
     ),
     Claim(

@@ -91,28 +91,22 @@ def checksum_of_file(path: Path) -> str:
 
 
 def describe_model(model: str, run_folder: str | None) -> dict:
-    """Name, number of parameters, sizes, and what is known of the pre-training."""
+    """Name, number of parameters, sizes, and what the files of `gpt1 pretrain` tell of its run; None is unknown."""
     config = load_config(model)
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(config)
-    return {
-        **{"name": model_name(model), "family": family(model), "parameters": empty.num_parameters()},
-        "config": {name: getattr(config, name) for name in SIZES if hasattr(config, name)},
-        # A checkpoint does not record the rest of its run.
-        "pretraining": describe_pretraining(
-            Path(model if Path(model, "trainer_state.json").is_file() else run_folder or model)
-        ),
-    }
-
-
-def describe_pretraining(folder: Path) -> dict:
-    """The pre-training as recorded in the files of `gpt1 pretrain`, with None for unknown values."""
+    # A checkpoint does not record the rest of its run.
+    folder = Path(model if Path(model, "trainer_state.json").is_file() else run_folder or model)
     results, state = read_json(folder / "all_results.json"), read_json(folder / "trainer_state.json")
     perplexity = results.get("eval_perplexity", math.nan)
     return {
-        "tokens": results.get("num_input_tokens_seen", state.get("num_input_tokens_seen")),
-        "updates": state.get("global_step"),
-        "perplexity": perplexity if math.isfinite(perplexity) else None,  # of a run that diverged; JSON has no NaN
+        **{"name": model_name(model), "family": family(model), "parameters": empty.num_parameters()},
+        "config": {name: getattr(config, name) for name in SIZES if hasattr(config, name)},
+        "pretraining": {
+            "tokens": results.get("num_input_tokens_seen", state.get("num_input_tokens_seen")),
+            "updates": state.get("global_step"),
+            "perplexity": perplexity if math.isfinite(perplexity) else None,  # of a run that diverged; JSON has no NaN
+        },
     }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokenization import get_task
 
-from .published import PUBLISHED
+from .published import ABLATION_COLUMNS, PUBLISHED
 from .scores import NUM_RESAMPLES, Scores, average, constant_answer, estimate, resample
 
 
@@ -72,8 +72,6 @@ TITLES = {
     "table-4": "Table 4: semantic similarity and classification (GLUE)",
     "table-5": "Table 5: ablations",
 }
-# Columns of the paper's table 5. Other measured tasks stand after them and count in no average.
-ABLATION_COLUMNS = tuple(key for key in PUBLISHED["table-5"]["full"] if key != "average")
 # Approximate number of training rows. Where `max_train_samples` is smaller, that number counts.
 TRAINING_ROWS = {
     **{"rte": 2490, "mrpc": 3668, "stsb": 5749, "cola": 8551, "sst2": 67349, "qnli": 104743, "qqp": 363846},

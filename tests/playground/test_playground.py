@@ -4,7 +4,6 @@ import json
 import re
 import runpy
 import shutil
-import threading
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,13 +11,8 @@ import pytest
 import torch
 from helpers_markup import Markup
 
-from modeling_gpt1 import (
-    NOVELS,
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1ForMultipleChoice,
-    GPT1ForSequenceClassification,
-)
+import modeling_gpt1
+from modeling_gpt1 import NOVELS, GPT1DoubleHeadsModel, GPT1ForCausalLM
 from modeling_gpt1.commands import playground as command
 from modeling_gpt1.playground import page as page_module
 from modeling_gpt1.playground import reading as reading_module
@@ -193,11 +187,11 @@ def test_scores(opened, traversal, fields, names):
 
 @pytest.mark.parametrize(
     ("model_class", "traversal"),
-    [(GPT1ForSequenceClassification, "classification"), (GPT1ForMultipleChoice, "multiple_choice")],
+    [("GPT1ForSequenceClassification", "classification"), ("GPT1ForMultipleChoice", "multiple_choice")],
 )
 def test_a_model_without_language_model_head_has_no_losses_and_says_so(opened, tmp_path, model_class, traversal):
-    both = opened(traversal)
-    single = opened(traversal, model_class)
+    model_class = getattr(modeling_gpt1, model_class)
+    both, single = opened(traversal), opened(traversal, model_class)
     single.model.load_state_dict(both.model.state_dict(), strict=False)
     folder = open_named(save(single, tmp_path))
     assert type(folder.model) is model_class
@@ -243,14 +237,9 @@ def test_the_continuation_is_streamed(opened, traversal):
     prompt, _ = make_prompt(model, {"first": FARMER}, 12)
     parts = list(write_on(model, prompt, 12, temperature=0))
     tokenizer = model.tokenizer
-    ids = language_model(model.model).generate(
-        torch.tensor([prompt]),
-        max_new_tokens=12,
-        do_sample=False,
-        pad_token_id=0,
-        eos_token_id=tokenizer.extract_token_id,
-        suppress_tokens=[tokenizer.start_token_id, tokenizer.delimiter_token_id, tokenizer.unk_token_id],
-    )
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0, "eos_token_id": tokenizer.extract_token_id}
+    never = [tokenizer.start_token_id, tokenizer.delimiter_token_id, tokenizer.unk_token_id]
+    ids = language_model(model.model).generate(torch.tensor([prompt]), suppress_tokens=never, **options)
     assert parts[-1].strip() == tokenizer.decode(ids[0, len(prompt) :], skip_special_tokens=True).strip()
     assert len(parts) > 2
     assert all(longer.startswith(shorter) for shorter, longer in zip(parts, parts[1:], strict=False))
@@ -259,19 +248,29 @@ def test_the_continuation_is_streamed(opened, traversal):
 def test_what_never_is_written(opened, plain_tokenizer, monkeypatch):
     """Without control tokens GPT-1's end of text is `<unk>`, which ends nothing here."""
     model, given = opened(None), {}
-    monkeypatch.setattr(GPT1ForCausalLM, "generate", lambda self, **arguments: given.update(arguments))
-    list(write_on(Opened("tiny", model.model, plain_tokenizer, None), [1, 2], 3, temperature=0))
+    monkeypatch.setattr(GPT1ForCausalLM, "generate", lambda self, ids, **arguments: given.update(arguments))
+    with pytest.raises(AttributeError):  # which gives nothing
+        list(write_on(Opened("tiny", model.model, plain_tokenizer, None), [1, 2], 3, temperature=0))
     assert (plain_tokenizer.eos_token, given["eos_token_id"], given["suppress_tokens"]) == ("<unk>", None, [0])
 
 
-def test_leaving_the_stream_ends_the_generation(opened):
-    model, calls = opened(None, max_position_embeddings=512), []
-    model.model.register_forward_hook(lambda *_: calls.append(0))
-    before = threading.active_count()
-    stream = write_on(model, [1, 2], 500, temperature=0)
-    next(stream)
-    stream.close()
-    assert threading.active_count() == before and len(calls) < 400
+def test_each_token_is_read_once(opened):
+    model, read_at_once = opened(None, max_position_embeddings=512), []
+    model.model.get_input_embeddings().register_forward_hook(
+        lambda _, args, output: read_at_once.append(args[0].shape[1])
+    )
+    assert len(list(write_on(model, [1, 2, 3], 5, temperature=0.7))) == 5 and read_at_once == [3, 1, 1, 1, 1]
+
+
+def test_nothing_is_written_behind_the_end(opened, monkeypatch):
+    model = opened(None)
+    ids = iter([5, 6, model.tokenizer.extract_token_id, 7])
+
+    def generate(self, before, **_):
+        return Mock(sequences=torch.cat([before, torch.tensor([[next(ids)]])], dim=1))
+
+    monkeypatch.setattr(GPT1ForCausalLM, "generate", generate)
+    assert len(list(write_on(model, [1, 2], 4, temperature=0))) == 2
 
 
 def test_a_failure_while_writing_is_not_lost(opened):
@@ -311,9 +310,7 @@ def test_visitors_see_no_path(tmp_path, monkeypatch):
     for folder in folders:
         folder.mkdir(parents=True)
     models = [*map(str, folders), f"{tmp_path}/sst/../books", "me/one"]  # books twice
-    assert list(short_names(models)) == [
-        *("final", "sst/final", "books", "one", f"{tmp_path.name}/one", "me/one"),
-    ]
+    assert list(short_names(models)) == ["final", "sst/final", "books", "one", f"{tmp_path.name}/one", "me/one"]
     assert list(short_names(models[:1])) == ["final"]
     with pytest.raises(ValueError, match="--models .*none is no folder"):
         command.main(["--models", f"{tmp_path}/none"])
@@ -356,10 +353,12 @@ def test_what_the_page_refuses_to_read(opened):
     def refusal(traversal, **boxes):
         return message(check_texts, opened(traversal), boxes)
 
-    assert refusal("classification", first=" \n") == "The text is empty. Write at least one word."
-    assert refusal("entailment", first="he") == "The hypothesis is empty. Write at least one word."
-    assert refusal("similarity", first="", second="he") == "The text a is empty. Write at least one word."
-    assert refusal("multiple_choice", first="", answers="he") == "The context is empty. Write at least one word."
+    for traversal, part, boxes in (
+        ("classification", "text", {"first": " \n"}),
+        ("entailment", "hypothesis", {"first": "he"}),
+        ("multiple_choice", "context", {"first": "", "answers": "he"}),
+    ):
+        assert refusal(traversal, **boxes) == f"The {part} is empty. Write at least one word."
     for answers, number in (("\n \n", 0), ("he\n" * 51, 51)):
         assert refusal("multiple_choice", first="he", answers=answers) == (
             f"There are {number} answers. Write 1 to 50, each on a line of its own."
@@ -384,13 +383,8 @@ def test_hostile_text_is_shown_as_text(opened):
     model = opened("multiple_choice", max_position_embeddings=300)
     reading = read(model, {"first": HOSTILE, "answers": f"{HOSTILE}\nhe"})
     named = Opened(HOSTILE, model.model, model.tokenizer, "multiple_choice")
-    parts = [
-        LOOK.reading(reading, 4.6),
-        LOOK.error(HOSTILE),
-        LOOK.continuation(HOSTILE, HOSTILE),
-        LOOK.model(named, model.model.config),
-    ]
-    for part in parts:
+    parts = [LOOK.reading(reading, 4.6), LOOK.error(HOSTILE), LOOK.continuation(HOSTILE, HOSTILE)]
+    for part in (*parts, LOOK.model(named, model.model.config)):
         parsed = Markup(part)
         assert {tag for tag, _ in parsed.tags} <= {"div", "section", "h3", "p", "span", "b", "details", "summary"}
         assert parsed.attributes <= {"class", "title", "style", "open", "role"}

@@ -12,7 +12,7 @@ from modeling_gpt1.reproduction.scores import resample
 @pytest.fixture
 def train(models, data_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
-    cells.has_split.cache_clear()
+    cells.uses_of.cache_clear()
 
     def run(task: str, name: str, *words: str):
         finetune.main(
@@ -29,14 +29,15 @@ def train(models, data_dir, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("hidden", [None, -1])
 def test_a_split_whose_labels_are_hidden_is_not_scored(tmp_path, hidden):
-    (tmp_path / "scitail").mkdir()
     row = {"premise": "the old farmer walked", "hypothesis": "the farmer walked"}
-    for split, label in (("validation", 0), ("test", hidden)):
-        lines = (json.dumps({**row, "label": value}) + "\n" for value in (1, label))
-        (tmp_path / "scitail" / f"{split}.jsonl").write_text("".join(lines))
-    cells.has_split.cache_clear()
-    found = [cells.has_split("scitail", str(tmp_path), kind) for kind in ("validation", "test")]
-    assert found == [True, False]
+    row |= {"sentence1": "the old farmer walked", "sentence2": "the farmer walked"}
+    for task, of_test in (("scitail", hidden), ("mrpc", 1)):  # GLUE's own labels of MRPC's test split are there, too
+        (tmp_path / task).mkdir()
+        for split, label in (("validation", 0), ("test", of_test)):
+            lines = (json.dumps({**row, "label": value}) + "\n" for value in (1, label))
+            (tmp_path / task / f"{split}.jsonl").write_text("".join(lines))
+        cells.uses_of.cache_clear()
+        assert cells.uses_of(task, str(tmp_path)) == ["--do_eval"]
 
 
 def test_the_evaluation_is_that_of_the_trainer(train, data_dir):

@@ -22,57 +22,33 @@ def sentence(number, length=5):
     return " ".join(WORDS[(number * 7 + place * (number + 3)) % len(WORDS)] for place in range(length))
 
 
+def pair(good, bad, **more):
+    return {"sentence_good": sentence(good), "sentence_bad": sentence(bad), **more}
+
+
+def ewok(n):
+    targets = {"Target1": sentence(n + 1, 3), "Target2": sentence(n + 2, 4)}
+    return {"Context1": sentence(n), **targets, "Domain": "spatial" if n < 2 else "social"}
+
+
+def tracked(n, length, of_option, numops):
+    options = [sentence(n + k, of_option) for k in range(5)]
+    return {"input_prefix": sentence(n, length) + " ", "options": options, "numops": numops}
+
+
+def said(acceptable, unacceptable, phrase):
+    names = ("prefix_acceptable", "prefix_unacceptable", "property_phrase")
+    return {name: sentence(*of) for name, of in zip(names, (acceptable, unacceptable, phrase), strict=True)}
+
+
 ROWS = {
-    "blimp_filtered/first": [
-        {
-            "sentence_good": sentence(n),
-            "sentence_bad": sentence(n + 1),
-            "field": "syntax",
-            "UID": f"paradigm_{n % 2}",
-            "linguistics_term": "island",
-        }
-        for n in range(7)
-    ],
-    "supplement_filtered/hypernym": [
-        {"sentence_good": sentence(n + 2), "sentence_bad": sentence(n + 5)} for n in range(5)
-    ],
-    "ewok_filtered/ewok": [
-        {
-            "Context1": sentence(n),
-            "Context2": sentence(n + 4),
-            "Target1": sentence(n + 1, 3),
-            "Target2": sentence(n + 2, 4),
-            "Domain": "spatial" if n < 2 else "social",
-            "ContextType": "direct",
-            "ContextDiff": "x",
-            "TargetDiff": "y",
-        }
-        for n in range(6)
-    ],
-    "entity_tracking/regular": [
-        {"input_prefix": sentence(n, 9) + " ", "options": [sentence(n + k, 2) for k in range(5)], "numops": n // 2}
-        for n in range(6)
-    ],
-    "entity_tracking/move_contents": [
-        {"input_prefix": sentence(n, 8) + " ", "options": [sentence(n + k, 3) for k in range(5)], "numops": n % 2}
-        for n in range(4)
-    ],
-    "comps/comps_base": [
-        {
-            "prefix_acceptable": sentence(n, 2),
-            "prefix_unacceptable": sentence(n + 3, 2),
-            "property_phrase": sentence(n, 3),
-        }
-        for n in range(5)
-    ],
-    "comps/comps_wugs_dist-in-between": [
-        {
-            "prefix_acceptable": sentence(n, 4),
-            "prefix_unacceptable": sentence(n + 1, 3),
-            "property_phrase": sentence(n + 2, 2),
-        }
-        for n in range(4)
-    ],
+    "blimp_filtered/first": [pair(n, n + 1, field="syntax", UID=f"paradigm_{n % 2}") for n in range(7)],
+    "supplement_filtered/hypernym": [pair(n + 2, n + 5) for n in range(5)],
+    "ewok_filtered/ewok": [ewok(n) for n in range(6)],
+    "entity_tracking/regular": [tracked(n, 9, 2, n // 2) for n in range(6)],
+    "entity_tracking/move_contents": [tracked(n, 8, 3, n % 2) for n in range(4)],
+    "comps/comps_base": [said((n, 2), (n + 3, 2), (n, 3)) for n in range(5)],
+    "comps/comps_wugs_dist-in-between": [said((n, 4), (n + 1, 3), (n + 2, 2)) for n in range(4)],
     "wug_past_tense/wug_past_tense": [
         {"sentences": f"{sentence(n)}\t{sentence(n + 1)}", "ratio": (n * 3 % 7) / 7} for n in range(7)
     ],
@@ -175,8 +151,8 @@ def test_each_sentence_is_scored_by_the_definition(family, backend, causal, make
         ("comps", "comps", "comps/comps_base"),
         ("entity_tracking", "entity", "entity_tracking/regular"),
     ):
-        task, rows = babylm.SENTENCE_TASKS[name], ROWS[file]
-        items = [task.read(row, file.partition("/")[2]) for row in rows]
+        rows = ROWS[file]
+        items = [babylm.READERS[name](row, file.partition("/")[2]) for row in rows]
         expected = totals(scorer, map(SENTENCES[kind], rows), backend)
         for found, wanted in zip(babylm.score_items(scorer, items), expected, strict=True):
             assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5)
@@ -199,10 +175,9 @@ def test_scores_of_all_tasks_and_their_predictions(causal, data_dir):
     assert blimp.predictions["paradigm_0"]["predictions"][1] == {"id": "paradigm_0_1", "pred": answer}
     assert (blimp.chance, blimp.num_rows, blimp.place) == (0.5, 7, "blimp/blimp_filtered")
 
-    supplement = of("supplement")
     scores = totals(causal, map(SENTENCES["blimp"], ROWS["supplement_filtered/hypernym"]))
-    assert supplement.groups == {"hypernym": accuracy(scores)}
-    assert supplement.place == "blimp/supplement_filtered"
+    supplement = of("supplement")
+    assert supplement.groups == {"hypernym": accuracy(scores)} and supplement.place == "blimp/supplement_filtered"
 
     ewok, scores = of("ewok"), totals(causal, map(SENTENCES["ewok"], ROWS["ewok_filtered/ewok"]))
     assert ewok.groups == {"spatial": accuracy(scores[:2]), "social": accuracy(scores[2:])}
@@ -210,11 +185,8 @@ def test_scores_of_all_tasks_and_their_predictions(causal, data_dir):
         " " + row[name] for row in ROWS["ewok_filtered/ewok"][:2] for name in ("Target1", "Target2")
     }
 
-    tracking, regular = (
-        of("entity_tracking"),
-        totals(causal, map(SENTENCES["entity"], ROWS["entity_tracking/regular"])),
-    )
-    moved = totals(causal, map(SENTENCES["entity"], ROWS["entity_tracking/move_contents"]))
+    tracking, places = of("entity_tracking"), ("entity_tracking/regular", "entity_tracking/move_contents")
+    regular, moved = (totals(causal, map(SENTENCES["entity"], ROWS[place])) for place in places)
     parts = {f"regular_{n}_ops": accuracy(regular[2 * n : 2 * n + 2]) for n in range(3)}
     parts |= {f"move_contents_{n}_ops": accuracy(moved[n::2]) for n in range(2)}
     assert tracking.groups == parts and tracking.chance == pytest.approx(0.2)
@@ -317,19 +289,14 @@ def test_ages_of_acquisition(sign, tmp_path):
     children.insert(0, "word", words)
     children.to_csv(tmp_path / "cdi_human.csv", index=False)
     learnt = [7 + 0.08 * sign * (middle - 23) for middle in middles]  # log10 of the words read
-    least = 4.0
-    guessing = math.log2(300_000)
-    rows = []
+    least, guessing, rows = 4.0, math.log2(300_000), []
     for count in counts:
         for word, place in zip(words, learnt, strict=True):
             # falls from that of guessing by twice what is between it and the middle of the last surprisal
-            rows.append(
-                {
-                    "word_count": count,
-                    "target_word": word,
-                    "surprisal": guessing - sigmoid(math.log10(count + 1), guessing - least, 6, place, 0),
-                }
-            )
+            surprisal = guessing - sigmoid(math.log10(count + 1), guessing - least, 6, place, 0)
+            rows.append({"word_count": count, "target_word": word, "surprisal": surprisal})
+    never = [{**row, "surprisal": guessing} for row in rows if row["target_word"] == "ball"]  # has no age
+    assert babylm.age_correlation(never, tmp_path / "cdi_human.csv")["num_words"] == 0
     found = babylm.age_correlation(rows, tmp_path / "cdi_human.csv")
     assert found == {"curve_fitness": pytest.approx(sign, abs=0.02), "num_words": 5}
     for word, place in zip(words, learnt, strict=True):
@@ -435,27 +402,26 @@ def test_a_row_ends_where_its_line_ends(tmp_path):
     row = {"sentence_good": "a\u2028b\x85c", "sentence_bad": "a", "linguistics_term": "x", "UID": "x", "field": "x"}
     text = "\r\n".join([json.dumps(row, ensure_ascii=False)] * 2) + "\r\n\r\n"
     (tmp_path / "x.jsonl").write_bytes(text.encode())
-    items = babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path)
+    items = babylm.read_items("blimp", tmp_path)
     assert [item.sentences[0] for item in items] == ["a\u2028b\x85c"] * 2
-    assert len(babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path, 1)) == 1
+    assert len(babylm.read_items("blimp", tmp_path, 1)) == 1
 
 
 def test_wrong_uses(causal, data_dir, tmp_path):
     model = save(causal, tmp_path / "model")
-    with pytest.raises(ValueError, match="There is no task babylm_blimb. The tasks: babylm_blimp, babylm_supplement"):
-        run(model, data_dir, tmp_path, "--tasks", "babylm_blimb")
-    with pytest.raises(ValueError, match="babylm_wug_adj needs wug_adj_nominalization in"):
-        run(model, data_dir, tmp_path, "--tasks", "babylm_wug_adj")
-    with pytest.raises(ValueError, match="has rows of no task. Pass the folder full_eval or fast_eval"):
-        run(model, data_dir / "reading", tmp_path, "--tasks", "babylm")
-    with pytest.raises(ValueError, match="Pass as --data_dir the folder full_eval or fast_eval"):
-        evaluate.main(["--model", model, "--tasks", "babylm", "--output_dir", str(tmp_path)])
-    with pytest.raises(ValueError, match="argument --backend: .*invalid choice: 'masked'"):
-        run(model, data_dir, tmp_path, "--tasks", "babylm", "--backend", "masked")
     (tmp_path / "comps").mkdir()
     (tmp_path / "comps" / "comps_base.jsonl").write_text("")
-    with pytest.raises(ValueError, match="comps has no row in a .jsonl file"):
-        run(model, tmp_path, tmp_path, "--tasks", "babylm_comps")
+    for folder, words, told in (
+        (data_dir, ["babylm_blimb"], "There is no task babylm_blimb. The tasks: babylm_blimp, babylm_supplement"),
+        (data_dir, ["babylm_wug_adj"], "babylm_wug_adj needs wug_adj_nominalization in"),
+        (data_dir / "reading", ["babylm"], "has rows of no task. Pass the folder full_eval or fast_eval"),
+        (data_dir, ["babylm", "--backend", "masked"], "argument --backend: .*invalid choice: 'masked'"),
+        (tmp_path, ["babylm_comps"], "comps has no row in a .jsonl file"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            run(model, folder, tmp_path, "--tasks", *words)
+    with pytest.raises(ValueError, match="Pass as --data_dir the folder full_eval or fast_eval"):
+        evaluate.main(["--model", model, "--tasks", "babylm", "--output_dir", str(tmp_path)])
 
 
 @pytest.mark.real_data
@@ -464,7 +430,7 @@ def test_blimp_on_the_real_rows(real_data_dir, causal):
     (path,) = (real_data_dir / "blimp").glob("train.jsonl*")
     rows = read_file(path)
     kept = list({row["UID"]: row for row in rows}.values())
-    items = [babylm.SENTENCE_TASKS["blimp"].read(row, "train") for row in kept]
+    items = [babylm.READERS["blimp"](row, "train") for row in kept]
     assert len(kept) == 67 and {item.group for item in items} == {row["UID"] for row in kept}
     expected = totals(causal, map(SENTENCES["blimp"], kept))
     for found, wanted in zip(babylm.score_items(causal, items), expected, strict=True):

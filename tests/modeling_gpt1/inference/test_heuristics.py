@@ -6,31 +6,16 @@ import numpy as np
 import pytest
 from sklearn.metrics import matthews_corrcoef
 
-from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM
-from modeling_gpt1.inference.heuristics import (
-    DPR,
-    HEURISTICS,
-    Heuristic,
-    best_threshold,
-    evaluate_zero_shot,
-    get_heuristic,
-)
+from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, Heuristic, evaluate_zero_shot
+from modeling_gpt1.inference.heuristics import DPR, HEURISTICS, best_threshold, get_heuristic
 
-SST2 = [
-    {"sentence": "a charming journey . ", "label": 1},
-    {"sentence": "slow and bleak ", "label": 0},
-    {"sentence": "the whole room laughed", "label": 1},
-]
+SENTENCES = {"a charming journey . ": 1, "slow and bleak ": 0, "the whole room laughed": 1}
+SST2 = [{"sentence": sentence, "label": label} for sentence, label in SENTENCES.items()]
 COLA = [{"sentence": "he paid for it .", "label": 1}, {"sentence": "paid it he for .", "label": 0}]
 STORY = {"context": "He ran. He fell.", "ending1": "He cried.", "ending2": "He was a plough.", "label": 0}
 RACE = {"article": "He ran.\nHe fell. ", "question": "What did he do?", "options": ["Run", "Fly", "Sit"], "label": 0}
-BEE = {
-    "sentence": "The bee landed on the flower because it had pollen.",
-    "pronoun": "it",
-    "pronoun_offset": 37,
-    "candidates": ["The bee", "the flower"],
-    "label": 1,
-}
+BEE = {"sentence": "The bee landed on the flower because it had pollen.", "pronoun": "it", "pronoun_offset": 37}
+BEE |= {"candidates": ["The bee", "the flower"], "label": 1}
 
 
 class ScorerByRule:
@@ -113,15 +98,8 @@ def test_minimal_pairs_by_phenomenon():
     result = evaluate_zero_shot(scorer, "blimp", PAIRS)
     assert result.scores == [[-5.0, -3.0], [-5.0, -3.0], [-3.0, -5.0], [-3.0, -3.0]]
     assert result.predictions == [1, 1, 0, 0]  # equal scores are no right answer
-    assert result.metrics == pytest.approx(
-        {
-            "accuracy": 0.5,
-            "normalised": 0.0,
-            "accuracy_agreement": 1.0,
-            "accuracy_binding": 0.0,
-            "accuracy_irregular_forms": 0.5,
-        }
-    )
+    of_groups = {"accuracy_agreement": 1.0, "accuracy_binding": 0.0, "accuracy_irregular_forms": 0.5}
+    assert result.metrics == pytest.approx({"accuracy": 0.5, "normalised": 0.0, **of_groups})
 
 
 def test_an_empty_answer_is_never_chosen():
@@ -160,12 +138,8 @@ def test_the_best_threshold_of_all():
 
 
 def test_answered_rows_stand_before_each_row_but_never_before_themselves():
-    scorer = ScorerByRule(by_words())
-    shown = {
-        0: "a charming journey . very positive\n",
-        1: "slow and bleak very negative\n",
-        2: "the whole room laughed very positive\n",
-    }
+    scorer, words = ScorerByRule(by_words()), ("negative", "positive")
+    shown = [f"{row['sentence'].strip()} very {words[row['label']]}\n" for row in SST2]
     evaluate_zero_shot(scorer, "sst2", SST2, train_rows=SST2, num_shots=2, seed=3)
     contexts = [context for context, _ in scorer.asked]
     for index, context in enumerate(contexts):

@@ -7,22 +7,7 @@ import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import (
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
-    BertConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    OpenAIGPTConfig,
-    OpenAIGPTLMHeadModel,
-    T5Config,
-    TokenizersBackend,
-    tokenization_utils_base,
-)
+from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, TokenizersBackend, tokenization_utils_base
 
 from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, ScoringRequest
 from modeling_gpt1.inference import scoring
@@ -32,18 +17,23 @@ from modeling_gpt1.training.families import FAMILIES
 SIZES = {"vocab_size": 101, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 24}
 LLAMA = {**SIZES, "hidden_size": 32, "intermediate_size": 48}
 BUILT_IN = {
-    "openai-gpt": lambda: OpenAIGPTLMHeadModel(OpenAIGPTConfig(**SIZES, n_embd=32)),
-    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**SIZES, n_embd=32, bos_token_id=None, eos_token_id=None)),
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA)),
-    "sliding window": lambda: MistralForCausalLM(MistralConfig(**LLAMA, num_key_value_heads=2, sliding_window=5)),
+    "OpenAIGPT": {**SIZES, "n_embd": 32},
+    "GPT2": {**SIZES, "n_embd": 32, "bos_token_id": None, "eos_token_id": None},
+    "Llama": LLAMA,
+    "Mistral": {**LLAMA, "num_key_value_heads": 2, "sliding_window": 5},
 }
+
+
+def built_in(name, fields, head="ForCausalLM"):
+    return getattr(transformers, f"{name}{head}")(getattr(transformers, f"{name}Config")(**fields))
 
 
 @pytest.fixture(scope="module", params=["gpt1", *BUILT_IN])
 def model(request, tiny_model, randomise):
     if request.param == "gpt1":
         return tiny_model(GPT1ForCausalLM)
-    return randomise(BUILT_IN[request.param]()).eval()
+    head = "LMHeadModel" if "GPT" in request.param else "ForCausalLM"
+    return randomise(built_in(request.param, BUILT_IN[request.param], head)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -148,17 +138,16 @@ DECODERS = {
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_batches_of_other_decoders_are_exact(name, randomise):
-    config = getattr(transformers, f"{name}Config")(**DECODERS[name])
-    scorer = CausalLMScorer(randomise(getattr(transformers, f"{name}ForCausalLM")(config)).eval())
+    scorer = CausalLMScorer(randomise(built_in(name, DECODERS[name])).eval())
     requests = [ScoringRequest([3 + id % 90 for id in ids], rest) for ids, rest in make_requests()]
     assert largest_difference(scorer, requests) < 1e-4
 
 
 def test_a_model_that_reads_what_it_predicts_is_refused(randomise):
     """XLNet reads all tokens: it scored each with that token before it. A weakly trained BERT hardly shows that."""
-    config = transformers.XLNetConfig(vocab_size=101, d_model=32, n_layer=2, n_head=4, d_inner=48)
-    weak = transformers.BertLMHeadModel(BertConfig(**LLAMA, initializer_range=1e-5))
-    for model in (randomise(transformers.XLNetLMHeadModel(config)), weak):
+    xlnet = built_in("XLNet", dict(vocab_size=101, d_model=32, n_layer=2, n_head=4, d_inner=48), "LMHeadModel")
+    weak = built_in("Bert", {**LLAMA, "initializer_range": 1e-5}, "LMHeadModel")
+    for model in (randomise(xlnet), weak):
         with pytest.raises(ValueError, match=f"{type(model).__name__} is not a causal language model"):
             CausalLMScorer(model.eval()).score_ids(make_requests())
 
@@ -211,7 +200,7 @@ def test_a_context_is_read_once(our_model, randomise):
     assert read_tokens(CausalLMScorer(our_model, batch_tokens=47), pair) == [(1, 5), (4, 1)] * 2
     labels = [ScoringRequest([1, 2, 3], [[4], [5]]), ScoringRequest([6], [[4], [5]])]
     assert read_tokens(CausalLMScorer(our_model), labels) == [(2, 3)]
-    without_cache = CausalLMScorer(randomise(BUILT_IN["openai-gpt"]()).eval())
+    without_cache = CausalLMScorer(randomise(built_in("OpenAIGPT", BUILT_IN["OpenAIGPT"], "LMHeadModel")).eval())
     without_cache.score_ids([])  # tries a small batch first
     assert read_tokens(without_cache, [ScoringRequest([1, 2, 3], [[4, 5], [6]])]) == [(2, 4)]
 
@@ -250,9 +239,10 @@ def test_greedy_tokens_of_a_masked_model(family_scorer):
 def test_the_architecture_decides_the_method():
     masked = (FAMILIES[name].config_class() for name in ("bert", "roberta", "albert"))
     assert {scorer_class_of(config) for config in masked} == {MaskedLMScorer}
-    causal = (GPT2Config(), LlamaConfig(), FAMILIES["gpt1"].make_config(), BertConfig(is_decoder=True))
+    causal = (transformers.GPT2Config(), FAMILIES["gpt1"].make_config(), transformers.BertConfig(is_decoder=True))
     assert {scorer_class_of(config) for config in causal} == {CausalLMScorer}
-    assert {scorer_class_of(config) for config in (FAMILIES["bart"].make_config(), T5Config())} == {DenoisingLMScorer}
+    denoising = (FAMILIES["bart"].make_config(), transformers.T5Config())
+    assert {scorer_class_of(config) for config in denoising} == {DenoisingLMScorer}
 
 
 # ---- Sums, means and what has no prediction
@@ -272,11 +262,12 @@ def test_first_token_without_a_context(our_model):
     assert single.token_log_probs == nothing.token_log_probs == ()
 
 
-def test_start_ids_stand_before_every_context(our_model):
-    scorer = CausalLMScorer(our_model, start_ids=[3])
-    ((first,), (second,)) = scorer.score_ids([([], [[7, 8]]), ([5], [[7]])])
-    assert first.token_log_probs == pytest.approx(alone(scorer, [3], [7, 8]), abs=1e-5)
-    assert second.token_log_probs == pytest.approx(alone(scorer, [3, 5], [7]), abs=1e-5)
+def test_start_ids_stand_before_every_context_and_are_not_cut(our_model):
+    scorer = CausalLMScorer(our_model, start_ids=[3, 4], max_length=10)
+    requests = [([], [[7, 8]]), ([5], [[7]]), (range(20), [[50, 51]])]
+    read = ([3, 4], [3, 4, 5], [3, 4, *range(13, 20)])
+    for (score,), context, (_, (ids,)) in zip(scorer.score_ids(requests), read, requests, strict=True):
+        assert score.token_log_probs == pytest.approx(alone(scorer, context, ids), abs=1e-5)
 
 
 # ---- Length
@@ -290,12 +281,6 @@ def test_a_long_context_loses_its_beginning(our_model, warnings):
     assert short.token_log_probs == pytest.approx(alone(scorer, context[9:], [60]), abs=1e-5)
     assert fitting.token_log_probs == pytest.approx(alone(scorer, range(24), [70]), abs=1e-5)
     assert warnings == ["1 of 2 contexts were cut at the beginning, by up to 9 tokens, to fit into 24 tokens."]
-
-
-def test_start_ids_are_not_cut(our_model):
-    scorer = CausalLMScorer(our_model, start_ids=[3, 4], max_length=10)
-    ((score,),) = scorer.score_ids([(range(20), [[50, 51]])])
-    assert score.token_log_probs == pytest.approx(alone(scorer, [3, 4, *range(13, 20)], [50, 51]), abs=1e-5)
 
 
 def test_rows_that_only_fit_apart(our_model):
@@ -367,6 +352,9 @@ def test_a_token_that_would_span_the_boundary(byte_level_tokenizer, our_model):
     context, rest, word = (byte_level_tokenizer(text)["input_ids"] for text in ("the c", "at", " cat"))
     assert byte_level_tokenizer("the cat")["input_ids"] != context + rest
     assert scorer.encode([("the c", ["at", " cat"])])[0] == (context, [rest, word])
+    special = TokenizersBackend(tokenizer_object=byte_level_tokenizer.backend_tokenizer, eos_token="<|end|>")
+    spelt = CausalLMScorer(our_model, special, start_ids=[]).encode([("the", [" <|end|>"])])[0].continuations[0]
+    assert special.eos_token_id not in spelt and len(spelt) > 3
 
 
 def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model, family_scorer, plain_tokenizer):
