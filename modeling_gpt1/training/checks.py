@@ -15,26 +15,6 @@ from ..inference.probing import longest_sequence, rounding_of, unchanged
 from ..inference.task_scores import TaskScores
 
 
-def check_lm_coef(lm_coef: float | None, model: PreTrainedModel) -> None:
-    """Refuses the auxiliary objective for a model without a language-model head beside the task's."""
-    if lm_coef and not hasattr(model, "lm_head"):
-        raise ValueError(
-            f"`lm_coef` is {lm_coef}, but {type(model).__name__} has no language-model head beside the task's, as "
-            "only GPT-1's double heads do. Open the checkpoint with GPT1DoubleHeadsModel, or leave `lm_coef` out."
-        )
-
-
-def check_adapter(model: torch.nn.Module, data_collator) -> None:
-    """Refuses an adapter of PEFT that puts virtual tokens before the sequences of a TraversalCollator."""
-    adapter = getattr(model, "active_peft_config", None)
-    if adapter is not None and adapter.is_prompt_learning and isinstance(data_collator, TraversalCollator):
-        raise ValueError(
-            f"The adapter puts virtual tokens before each sequence ({adapter.peft_type.value}), but the collator's "
-            "`mc_token_ids` do not count them, so the task head would read other tokens. Use LoRA or another adapter "
-            "that leaves the sequences as they are."
-        )
-
-
 def check_collator(config: GPT1Config, data_collator) -> None:
     """Checks that the model and a TraversalCollator fit together, and tells it the model's number of labels."""
     if getattr(data_collator, "traversal", None) is None:

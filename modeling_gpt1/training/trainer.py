@@ -32,10 +32,8 @@ from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_labels, task_loss, task_losses
 from .arguments import check_arguments
 from .checks import (
-    check_adapter,
     check_collator,
     check_collator_of_family,
-    check_lm_coef,
     check_padding,
     match_vocabulary,
 )
@@ -98,7 +96,13 @@ class _GPT1BaseTrainer(ResumableTrainer):
         """Checks the model inside an adapter, and returns it."""
         own_model = without_adapter(model)
         self._check_model(own_model)
-        check_adapter(model, self.data_collator)
+        adapter = getattr(model, "active_peft_config", None)
+        if adapter is not None and adapter.is_prompt_learning and isinstance(self.data_collator, TraversalCollator):
+            raise ValueError(
+                f"The adapter puts virtual tokens before each sequence ({adapter.peft_type.value}), but the "
+                "collator's `mc_token_ids` do not count them, so the task head would read other tokens. Use LoRA or "
+                "another adapter that leaves the sequences as they are."
+            )
         return own_model
 
     def _check_model(self, model: PreTrainedModel) -> None:
@@ -232,11 +236,15 @@ class GPT1Trainer(_GPT1BaseTrainer):
 
     def _check_model(self, model: PreTrainedModel) -> None:
         lm_coef = getattr(self.args, "lm_coef", None)
+        if lm_coef and not hasattr(model, "lm_head"):
+            raise ValueError(
+                f"`lm_coef` is {lm_coef}, but {type(model).__name__} has no language-model head beside the task's, as "
+                "only GPT-1's double heads do. Open the checkpoint with GPT1DoubleHeadsModel, or leave `lm_coef` out."
+            )
         if not hasattr(model, "task_head"):
-            self._check_other_family(model, lm_coef)
+            self._check_other_family(model)
             return
         super()._check_model(model)
-        check_lm_coef(lm_coef, model)
         if lm_coef is not None:
             model.config.lm_coef = lm_coef
             model.config.validate()
@@ -250,13 +258,12 @@ class GPT1Trainer(_GPT1BaseTrainer):
             self.args.ddp_find_unused_parameters = True  # the head takes no part in the loss
         check_collator(model.config, self.data_collator)
 
-    def _check_other_family(self, model: PreTrainedModel, lm_coef: float | None) -> None:
+    def _check_other_family(self, model: PreTrainedModel) -> None:
         if not is_task_model(model):
             raise ValueError(
                 f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
                 "checkpoint with `prepare_finetuning`, or pre-train it with GPT1PretrainingTrainer."
             )
-        check_lm_coef(lm_coef, model)
         model.config.use_cache = self.args.use_cache = False  # a classifier generates nothing
         # The base of some classifiers has weights that no score depends on. None: as transformers chooses.
         self.args.ddp_find_unused_parameters = self.args.ddp_find_unused_parameters or None
