@@ -42,26 +42,9 @@ TRAVERSALS_OF_ARCHITECTURES = {
 # Sequences of an example, by traversal; None means one for each choice.
 TRAVERSALS = {"classification": 1, "entailment": 1, "similarity": 2, "multiple_choice": None}
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
-# Module and class that a saved folder gives each Auto class for `trust_remote_code=True`.
-AUTO_MAP = {
-    "AutoConfig": "configuration_gpt1.GPT1Config",
-    "AutoModel": "modeling_gpt1.GPT1Model",
-    "AutoModelForCausalLM": "modeling_gpt1.GPT1ForCausalLM",
-    "AutoModelForSequenceClassification": "modeling_gpt1.GPT1ForSequenceClassification",
-    "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
-}
 # In `afn` of openai-gpt checkpoints "gelu" is the tanh approximation; in ACT2FN it is the exact function.
 CHECKPOINT_ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_new": "gelu_pytorch_tanh", "swish": "silu"}
 FULL_ATTENTION, SLIDING_ATTENTION = "full_attention", "sliding_attention"  # transformers' names for dense and banded
-LEGACY_KEYS = (
-    "n_special",
-    "predict_special_tokens",
-    "task_specific_params",
-    "summary_type",
-    "summary_use_proj",
-    "summary_proj_to_labels",
-    "summary_activation",
-)
 GPT2_DEFAULTS = {"vocab_size": 50257, "n_positions": 1024, "bos_token_id": 50256, "eos_token_id": 50256}
 # Values that these GPT-2 fields must have for this decoder; the published models have them.
 GPT2_NEEDED = {
@@ -77,13 +60,14 @@ DOUBLE_HEADS_NEEDED = {
     "summary_activation": None,
     "summary_proj_to_labels": True,
 }
+LEGACY_KEYS = ("n_special", "predict_special_tokens", "task_specific_params", *DOUBLE_HEADS_NEEDED)
 
 
 @strict
 class GPT1BaseConfig(PreTrainedConfig):
     """Shared part of all GPT-1 configurations: the Auto classes, checks of sizes, and the objective."""
 
-    auto_classes = {}  # entries of `auto_map`, by Auto class
+    auto_classes = {}  # module and class that a saved folder gives each Auto class, for `trust_remote_code=True`
     sizes = ()  # fields that must be at least 1
     # With this, `save_pretrained` writes the code beside `config.json`, as after `register_for_auto_class`.
     _auto_class = "AutoConfig"
@@ -214,7 +198,13 @@ class GPT1Config(GPT1BaseConfig):
     """
 
     model_type = "gpt1"
-    auto_classes = AUTO_MAP
+    auto_classes = {
+        "AutoConfig": "configuration_gpt1.GPT1Config",
+        "AutoModel": "modeling_gpt1.GPT1Model",
+        "AutoModelForCausalLM": "modeling_gpt1.GPT1ForCausalLM",
+        "AutoModelForSequenceClassification": "modeling_gpt1.GPT1ForSequenceClassification",
+        "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
+    }
     sizes = (
         "vocab_size",
         "hidden_size",
@@ -275,7 +265,16 @@ class GPT1Config(GPT1BaseConfig):
                 )
         translated = {name: value for name, value in config_dict.items() if name not in LEGACY_KEYS}
         if kind == "gpt2":
-            translated = translate_gpt2(translated)
+            activation = translated.pop("activation_function", "gelu_new")
+            dropped = (*GPT2_NEEDED, "n_ctx", "n_inner")
+            translated = {
+                **GPT2_DEFAULTS,
+                **{name: value for name, value in translated.items() if name not in dropped},
+                "intermediate_size": translated.get("n_inner"),
+                "hidden_act": CHECKPOINT_ACTIVATIONS["gelu_new"] if activation == "gelu_new" else activation,
+                "do_layer_norm_before": True,
+                "rescale_prenorm_residual": True,
+            }
         for architecture in architectures:  # of the class that saved the weights
             if architecture in TRAVERSALS_OF_ARCHITECTURES:
                 translated.setdefault("traversal", TRAVERSALS_OF_ARCHITECTURES[architecture])
@@ -328,12 +327,6 @@ class GPT1Config(GPT1BaseConfig):
     def validate_layer_type(self):
         """Part of `@strict`, as in transformers; a banded layer needs a window."""
         super().validate_layer_type()
-        unknown = {*self.attention_of_layers} - {FULL_ATTENTION, SLIDING_ATTENTION}
-        if unknown:
-            raise ValueError(
-                f"`layer_types` has {unknown.pop()!r}, but each layer must be {FULL_ATTENTION!r} (dense) or "
-                f"{SLIDING_ATTENTION!r} (locally banded)."
-            )
         if SLIDING_ATTENTION in self.attention_of_layers and self.sliding_window is None:
             raise ValueError(
                 f"`layer_types` has {SLIDING_ATTENTION!r}, but `sliding_window` is None. Pass the number of tokens "
@@ -363,15 +356,7 @@ def is_regression(config: PreTrainedConfig) -> bool:
 
 
 def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedConfig:
-    """The configuration of a model with a task head, completed with the default traversal and kind of labels.
-
-    Args:
-        config ([`GPT1Config`] or [`GPT1LSTMConfig`]): the original; a copy is changed.
-        model_class (`type`): the model class to build, with `supported_traversals` and `decoder_class`.
-
-    Raises:
-        ValueError: the class does not support the traversal; the labels do not fit the traversal.
-    """
+    """The configuration of a model with a task head, or a copy with the class's traversal and the kind of labels."""
     config.validate()  # fields can have changed
     if config.traversal is None:
         config = copy.deepcopy(config)
@@ -398,20 +383,6 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
             "Pass `num_labels=1`."
         )
     return config
-
-
-def translate_gpt2(config_dict: dict) -> dict:
-    """Translates the fields of a GPT-2 `config.json` to those of [`GPT1Config`]."""
-    dropped = {*GPT2_NEEDED, "n_ctx", "n_inner", "activation_function"}
-    activation = config_dict.get("activation_function", "gelu_new")
-    return {
-        **GPT2_DEFAULTS,
-        **{name: value for name, value in config_dict.items() if name not in dropped},
-        "intermediate_size": config_dict.get("n_inner"),
-        "hidden_act": CHECKPOINT_ACTIVATIONS["gelu_new"] if activation == "gelu_new" else activation,
-        "do_layer_norm_before": True,
-        "rescale_prenorm_residual": True,
-    }
 
 
 __all__ = ["GPT1Config"]

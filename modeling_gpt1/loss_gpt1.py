@@ -46,19 +46,11 @@ def weighted_lm_loss(
     fused: bool,
     expected_grad: torch.Tensor | float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weighted sum of −log P(target) over a batch.
+    """The weighted sum of −log P(target), `[]`, and that of each row, `[num_rows]`, without a gradient.
 
-    Args:
-        lm_head (`nn.Module`): returns logits, or the loss if it gets targets, see [`GPT1LMHead`].
-        hidden_states, target_ids, target_weights, rows (`[N, D]`, `[N]`, `[N]`, `[N]`): the targets, and the row
-            of each.
-        num_rows (`int`): number of rows.
-        fused (`bool`): whether the head takes targets. A head that an adapter, a quantiser or tensor parallelism has
-            replaced returns only logits; then the logits of all targets are in memory.
-        expected_grad (`[]` or `float`): see [`linear_cross_entropy`].
-
-    Returns:
-        The weighted sum, `[]`, and the weighted −log P of each row, `[num_rows]`, without a gradient.
+    `hidden_states [N, D]`, `target_ids`, `target_weights` and `rows` `[N]` are the targets, and the row of each.
+    `fused` says whether the head takes targets, see [`GPT1LMHead`]: one that an adapter, a quantiser or tensor
+    parallelism has replaced returns only logits, and then those of all targets are in memory.
     """
     if fused:
         loss, token_losses = lm_head(hidden_states, target_ids, target_weights, expected_grad)
@@ -118,7 +110,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         largest = target_weights.abs().amax().clamp(min=torch.finfo(sum_dtype).tiny) if len(target_weights) else 1.0
         token_losses = torch.zeros(hidden_states.shape[:1], dtype=sum_dtype, device=hidden_states.device)
         grad_hidden = torch.empty_like(hidden_states) if trains_hidden else None
-        grad_weight = torch.empty_like(weight, dtype=sum_dtype) if trains_weight else None
+        grad_weight = torch.zeros_like(weight, dtype=sum_dtype) if trains_weight else None
         compute_weight = weight.to(dtype)  # [V, D]
         chunks = _chunks(hidden_states.shape[0], max(1, CHUNK_BYTES // (dtype.itemsize * weight.shape[0])))
         # Chunks share one buffer: on a CPU, newly allocated memory costs as much time as the softmax.
@@ -126,7 +118,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         parts = _softmax_parts(buffer)
         scratch = None if dtype == sum_dtype else torch.empty_like(buffer[parts[0]], dtype=sum_dtype)
         with torch.autocast(hidden_states.device.type, enabled=False):
-            for number, chunk in enumerate(chunks):
+            for chunk in chunks:
                 hidden_chunk = hidden_states[chunk].to(dtype)
                 products = buffer[: len(hidden_chunk)].addmm_(hidden_chunk, compute_weight.T, beta=0)  # [n, V]
                 targets, weights, losses = target_ids[chunk, None], target_weights[chunk, None], token_losses[chunk]
@@ -148,7 +140,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 if trains_hidden:
                     grad_hidden[chunk] = ((products @ compute_weight).to(sum_dtype) * largest).to(grad_hidden.dtype)
                 if trains_weight:
-                    _add_weight_gradient(grad_weight, products, hidden_chunk, is_first=number == 0)
+                    _add_weight_gradient(grad_weight, products, hidden_chunk)
             loss = (token_losses * target_weights).sum()
         if needs_grad:
             expected_grad = torch.as_tensor(expected_grad, dtype=sum_dtype, device=loss.device)
@@ -203,24 +195,15 @@ def _logits_buffer(hidden_chunk: torch.Tensor, weight: torch.Tensor, dtype: torc
     return rows[:, :vocab_size]
 
 
-def _add_weight_gradient(
-    grad_weight: torch.Tensor, grad_logits: torch.Tensor, hidden_states: torch.Tensor, is_first: bool
-) -> None:
-    """Adds `grad_logits [n, V]`ᵀ · `hidden_states [n, D]` to `grad_weight [V, D]`, whose dtype may be wider.
-
-    The first product replaces what the memory held before.
-    """
+def _add_weight_gradient(grad_weight: torch.Tensor, grad_logits: torch.Tensor, hidden_states: torch.Tensor) -> None:
+    """Adds `grad_logits [n, V]`ᵀ · `hidden_states [n, D]` to `grad_weight [V, D]`, whose dtype may be wider."""
     if grad_weight.dtype == hidden_states.dtype:
-        grad_weight.addmm_(grad_logits.T, hidden_states, beta=0 if is_first else 1)
+        grad_weight.addmm_(grad_logits.T, hidden_states)
         return
     num_rows = GRADIENT_ROWS if grad_weight.device.type == "cpu" else len(grad_weight)
     for start in range(0, len(grad_weight), num_rows):
         rows = slice(start, start + num_rows)
-        product = grad_logits[:, rows].T @ hidden_states
-        if is_first:
-            grad_weight[rows].copy_(product)
-        else:
-            grad_weight[rows].add_(product)
+        grad_weight[rows].add_(grad_logits[:, rows].T @ hidden_states)
 
 
 def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config) -> torch.Tensor:

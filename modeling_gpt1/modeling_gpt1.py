@@ -530,16 +530,7 @@ def check_targets(targets: torch.Tensor, hidden_states: torch.Tensor, vocab_size
 def padding_mask(
     attention_mask: torch.Tensor | dict | None, inputs_embeds: torch.Tensor, num_past: int | torch.Tensor
 ) -> torch.Tensor | dict | None:
-    """The decoder's attention mask; a padding mask is converted to booleans.
-
-    Args:
-        attention_mask (`[B, past + T]`, or ready masks): see the decoder's `forward`.
-        inputs_embeds (`[B, T, D]`): the new tokens.
-        num_past (`int`): number of tokens in the cache.
-
-    Raises:
-        ValueError: the shape is wrong, or a value of a padding mask is neither 0 nor 1.
-    """
+    """The decoder's attention mask, checked; a padding mask `[B, past + T]` is converted to booleans."""
     if not isinstance(attention_mask, torch.Tensor):
         return attention_mask
     num_rows, length = inputs_embeds.shape[:2]

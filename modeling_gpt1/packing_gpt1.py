@@ -48,12 +48,7 @@ def plan_to_follow(
     """The plan on the batch's device; `None` if there is none, if it belongs to another batch, or if padding is read.
 
     Values are compared on the CPU, where a plan that does not fit is left out with a warning. Another device compares
-    them without the host, and stops with the same sentence.
-
-    Args:
-        input_ids, attention_mask (`[S, T]`): the batch.
-        labels (`[S, T]`, *optional*): targets of a language model, whose places the plan has.
-        kwargs: the other arguments of the call.
+    them without the host, and stops with the same sentence. The batch is `[S, T]`; `labels` are a language model's.
     """
     if plan is None or input_ids is None or input_ids.is_meta:
         return None
@@ -145,13 +140,8 @@ class Sequences:
     def read_targets(self, hidden_states: torch.Tensor, counts: torch.LongTensor) -> Targets:
         """The targets of Σ L1 / C: predicting hidden states `[M, D]`, ids, weights and examples `[M]`.
 
-        A token that several sequences share is one target with their summed weight.
-
-        Args:
-            counts (`[B]`): how often each example counts in the sum.
-
-        Raises:
-            ValueError: the examples were given without `input_ids`.
+        A token that several sequences share is one target with their summed weight. `counts [B]` says how often each
+        example counts.
         """
         if self.input_ids is None:
             raise ValueError(
@@ -193,11 +183,7 @@ def read_sequences(
     plan: Any | None = None,
     **kwargs,
 ) -> Sequences:
-    """The examples of a task model's arguments, see [`GPT1DoubleHeadsModel`].
-
-    Raises:
-        ValueError: shapes that do not fit the traversal; an extract position outside of its sequence.
-    """
+    """The examples of a task model's arguments, see [`GPT1DoubleHeadsModel`]."""
     config, mask = model.config, real_tokens(attention_mask)
     if config.traversal == "similarity" and input_ids is not None and input_ids.dim() == 2:
         input_ids = both_orders(input_ids, mask, config.delimiter_token_id)
@@ -293,15 +279,7 @@ def last_attended(attention_mask: torch.Tensor | None, length: int) -> torch.Lon
 def both_orders(
     input_ids: torch.LongTensor, attention_mask: torch.Tensor | None, delimiter_token_id: int | None
 ) -> torch.LongTensor:
-    """Both orders `[B, 2, T]` of rows `[s] a [$] b [e]` in `[B, T]`: as given, and with the segments swapped.
-
-    Raises:
-        ValueError: a row without exactly one delimiter.
-    """
-    if attention_mask is not None and attention_mask.shape != input_ids.shape:
-        raise ValueError(
-            f"`attention_mask` needs shape {list(input_ids.shape)} here, but got {list(attention_mask.shape)}."
-        )
+    """Both orders `[B, 2, T]` of rows `[s] a [$] b [e]` in `[B, T]`: as given, and with the segments swapped."""
     real = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
     is_delimiter = (input_ids == delimiter_token_id) & real.bool() if delimiter_token_id is not None else real < 0
     counts = is_delimiter.sum(-1)
@@ -328,12 +306,7 @@ def both_orders(
 
 
 def next_tokens(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.BoolTensor:
-    """The targets of L1, `[S, T]`: every real token after the first real one of its sequence, wherever padding is.
-
-    Args:
-        input_ids (`[S, T]`): token ids.
-        attention_mask (`[S, T]`, *optional*): 1 for real tokens.
-    """
+    """The targets of L1, `[S, T]`: every real token after the first real one of its sequence, wherever padding is."""
     real = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
     return real.bool() & (real.cumsum(1) > 1)
 
@@ -343,11 +316,8 @@ def predicted_places(
 ) -> tuple[torch.LongTensor, torch.LongTensor]:
     """Flat places of the targets of a padded batch, and of the real tokens that predict them, `[M]` each.
 
-    Args:
-        attention_mask (`[S, T]`, *optional*): True for real tokens.
-        weights (`[S, T]`): weight of each token, 0 for all that are no targets. They are left out; a compiled graph
-            keeps them, because its shapes cannot depend on values.
-        num_targets: how many are left; if it is not given, the host waits for the number.
+    Tokens with a weight `[S, T]` of 0 are left out; a compiled graph keeps them, because its shapes cannot depend on
+    values. If `num_targets` is not given, the host waits for it.
     """
     places = torch.arange(weights.numel(), device=weights.device)
     previous = torch.arange(weights.shape[1], device=weights.device).expand_as(weights) - 1
@@ -366,9 +336,7 @@ def predicted_places(
 def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, plan: Any | None) -> Targets:
     """The targets of a language model's `labels [B, T]` without −100, as in [`Sequences.read_targets`].
 
-    Args:
-        hidden_states (`[B, T, D]`): the decoder's output.
-        plan: if there is one, it has the places; labels of −100 there get the weight 0.
+    A plan has their places; labels of −100 there get the weight 0.
     """
     if plan is not None:
         sources, places = plan.target_sources, plan.target_tokens

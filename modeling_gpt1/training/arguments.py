@@ -3,10 +3,11 @@
 Source: section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from transformers import TrainingArguments
+from transformers.hf_argparser import HfArg
 
 from ..inference.devices import default_device
 
@@ -15,23 +16,15 @@ from ..inference.devices import default_device
 class _SharedArguments(TrainingArguments):
     """Arguments that both trainers add or change."""
 
-    output_dir: str = field(
-        default="trainer_output", metadata={"help": "Folder for checkpoints, the model, its card and the results."}
-    )
-    weight_decay: float = field(default=0.01, metadata={"help": "Decoupled weight decay of matrices."})
-    max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are clipped to this norm."})
-    ddp_find_unused_parameters: bool | None = field(
-        default=False, metadata={"help": "Every parameter takes part in the loss, so nothing has to be found."}
-    )
+    output_dir: str = HfArg(default="trainer_output", help="Folder for checkpoints, model, card and results.")
+    weight_decay: float = HfArg(default=0.01, help="Decoupled weight decay of matrices.")
+    max_grad_norm: float = HfArg(default=1.0, help="Gradients are clipped to this norm.")
+    ddp_find_unused_parameters: bool | None = HfArg(default=False, help="Every parameter takes part in the loss.")
     # Trainer writes this into the model's configuration, so its own default would disable the cache in `generate`.
-    use_cache: bool = field(default=True, metadata={"help": "The saved model generates with a key-value cache."})
+    use_cache: bool = HfArg(default=True, help="The saved model generates with a key-value cache.")
     # With the filter, Trainer replaces a loss that is not finite in its log by that of earlier updates, or by 0.
-    logging_nan_inf_filter: bool = field(
-        default=False, metadata={"help": "Log other losses in place of those that are not finite."}
-    )
-    hub_strategy: str = field(
-        default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
-    )
+    logging_nan_inf_filter: bool = HfArg(default=False, help="Log others in place of losses that are not finite.")
+    hub_strategy: str = HfArg(default="end", help="When to push; checkpoints would hold pickles.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -61,35 +54,21 @@ class GPT1TrainingArguments(_SharedArguments):
             mask of the context.
     """
 
-    lm_coef: float | None = field(
-        default=None,
-        metadata={"help": "Weight of the auxiliary language-modelling loss. Default: the model's own (paper: 0.5)."},
-    )
-    pack_sequences: bool = field(
-        default=True, metadata={"help": "Skip padding, and compute a context that choices share once."}
-    )
-    learning_rate: float = field(default=6.25e-5, metadata={"help": "Peak learning rate."})
-    per_device_train_batch_size: int = field(default=32, metadata={"help": "Examples per device and micro-batch."})
-    num_train_epochs: float = field(default=3.0, metadata={"help": "Passes over the training set."})
-    lr_scheduler_type: str = field(default="linear", metadata={"help": "Learning-rate schedule."})
-    warmup_steps: float = field(
-        default=0.002, metadata={"help": "Warm-up: below 1 a fraction of all updates, otherwise their number."}
-    )
-    train_sampling_strategy: str = field(
+    lm_coef: float | None = HfArg(default=None, help="Weight of the auxiliary loss. Default: the model's own (0.5).")
+    pack_sequences: bool = HfArg(default=True, help="Skip padding, compute a shared context once.")
+    learning_rate: float = HfArg(default=6.25e-5, help="Peak learning rate.")
+    per_device_train_batch_size: int = HfArg(default=32, help="Examples per device and micro-batch.")
+    num_train_epochs: float = HfArg(default=3.0, help="Passes over the training set.")
+    lr_scheduler_type: str = HfArg(default="linear", help="Learning-rate schedule.")
+    warmup_steps: float = HfArg(default=0.002, help="Warm-up: updates, or below 1 a fraction of all.")
+    train_sampling_strategy: str = HfArg(
         default="group_by_length",
-        metadata={
-            "help": "Order of the training rows; by default rows of similar length share a batch.",
-            "choices": ["random", "sequential", "group_by_length"],
-        },
+        help="Order of rows: random, sequential, group_by_length.",
     )
     # The type of transformers' own field keeps the command line from taking "non_padding".
-    include_num_input_tokens_seen: str = field(
-        default="no", metadata={"help": "Count the tokens seen: no, all, or non_padding."}
-    )
+    include_num_input_tokens_seen: str = HfArg(default="no", help="Tokens to count: no, all, non_padding.")
     # The collator reads columns that are not arguments of the model.
-    remove_unused_columns: bool = field(
-        default=False, metadata={"help": "Drop the columns that the model's forward does not name."}
-    )
+    remove_unused_columns: bool = HfArg(default=False, help="Drop columns that the model does not name.")
 
 
 @dataclass
@@ -98,16 +77,12 @@ class GPT1PretrainingArguments(_SharedArguments):
     pre-training defaults; a batch is 64 blocks of 512 tokens.
     """
 
-    learning_rate: float = field(default=2.5e-4, metadata={"help": "Peak learning rate."})
-    per_device_train_batch_size: int = field(default=64, metadata={"help": "Blocks per device and micro-batch."})
-    num_train_epochs: float = field(default=100.0, metadata={"help": "Passes over the corpus."})
-    lr_scheduler_type: str = field(default="cosine", metadata={"help": "Learning-rate schedule."})
-    warmup_steps: float = field(
-        default=2000, metadata={"help": "Warm-up: below 1 a fraction of all updates, otherwise their number."}
-    )
-    include_num_input_tokens_seen: str = field(
-        default="non_padding", metadata={"help": "Count the tokens seen; throughput is logged from it."}
-    )
+    learning_rate: float = HfArg(default=2.5e-4, help="Peak learning rate.")
+    per_device_train_batch_size: int = HfArg(default=64, help="Blocks per device and micro-batch.")
+    num_train_epochs: float = HfArg(default=100.0, help="Passes over the corpus.")
+    lr_scheduler_type: str = HfArg(default="cosine", help="Learning-rate schedule.")
+    warmup_steps: float = HfArg(default=2000, help="Warm-up: updates, or below 1 a fraction of all.")
+    include_num_input_tokens_seen: str = HfArg(default="non_padding", help="Tokens to count: no, all, non_padding.")
 
 
 def check_arguments(args: TrainingArguments) -> None:

@@ -54,22 +54,15 @@ class SampleCallback(TrainerCallback):
     def on_evaluate(self, args, state, control, model=None, **kwargs):
         if any("samples" in record and record["step"] == state.global_step for record in state.log_history):
             return  # also when a finished run is started again
-        samples = self._continue_prompts(model)
+        device = model.device  # the evaluation has switched dropout off, and the next update switches it on
+        with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+            torch.manual_seed(self.seed)
+            texts = continue_prompts(model, self.tokenizer, self.prompts, **self.generation)
+        samples = [prompt + text for prompt, (text,) in zip(self.prompts, texts, strict=True)]
         state.log_history.append({"epoch": state.epoch, "samples": samples, "step": state.global_step})
         if state.is_world_process_zero:
             for sample in samples:
                 logger.info(f"step {state.global_step} · {' '.join(sample.split())}")
-
-    def _continue_prompts(self, model) -> list[str]:
-        was_training, device = model.training, model.device
-        model.eval()
-        try:
-            with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-                torch.manual_seed(self.seed)
-                texts = continue_prompts(model, self.tokenizer, self.prompts, **self.generation)
-        finally:
-            model.train(was_training)
-        return [prompt + text for prompt, (text,) in zip(self.prompts, texts, strict=True)]
 
 
 # Figures of the log that a line leaves out; trainer_state.json and `gpt1 plot` have them.

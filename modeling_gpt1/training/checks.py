@@ -1,46 +1,18 @@
 """Checks, before any work is done, that model, collator, data and arguments fit together."""
 
 import math
+from functools import partial
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tokenization import TraversalCollator
+from tokenization.family import any_word
 
 from ..configuration_gpt1 import GPT1Config, has_choices, is_regression
-from ..hub.model_kinds import is_of_gpt1, is_task_model
-from ..inference.probing import longest_sequence
-
-
-def check_is_language_model(model: PreTrainedModel) -> None:
-    """Refuses a model that GPT1PretrainingTrainer does not train and measure."""
-    if not is_of_gpt1(model) or is_task_model(model) or not hasattr(model, "lm_head"):
-        raise ValueError(
-            "GPT1PretrainingTrainer pre-trains GPT1ForCausalLM and GPT1LSTMForCausalLM, but the model is "
-            f"{type(model).__name__}. Open the checkpoint with one of these, pass a model with a task head to "
-            "GPT1Trainer, or one of another family to FamilyPretrainingTrainer."
-        )
-
-
-def check_lm_coef(lm_coef: float | None, model: PreTrainedModel | PreTrainedConfig) -> None:
-    """Refuses the auxiliary objective for a model without a language-model head beside the task's."""
-    if lm_coef and not hasattr(model, "lm_head"):
-        name = type(model).__name__.removesuffix("Config")
-        raise ValueError(
-            f"`lm_coef` is {lm_coef}, but {name} has no language-model head beside the task's, as "
-            "only GPT-1's double heads do. Open the checkpoint with GPT1DoubleHeadsModel, or leave `lm_coef` out."
-        )
-
-
-def check_adapter(model: torch.nn.Module, data_collator) -> None:
-    """Refuses an adapter of PEFT that puts virtual tokens before the sequences of a TraversalCollator."""
-    adapter = getattr(model, "active_peft_config", None)
-    if adapter is not None and adapter.is_prompt_learning and isinstance(data_collator, TraversalCollator):
-        raise ValueError(
-            f"The adapter puts virtual tokens before each sequence ({adapter.peft_type.value}), but the collator's "
-            "`mc_token_ids` do not count them, so the task head would read other tokens. Use LoRA or another adapter "
-            "that leaves the sequences as they are."
-        )
+from ..inference.probing import longest_sequence, rounding_of, unchanged
+from ..inference.task_scores import TaskScores
 
 
 def check_collator(config: GPT1Config, data_collator) -> None:
@@ -93,15 +65,6 @@ def check_labels(data_collator, is_regression: bool, num_labels: int) -> None:
 # ---- Models of other families
 
 
-def check_has_head(model: PreTrainedModel) -> None:
-    """Refuses a model without a head for a task."""
-    if not is_task_model(model):
-        raise ValueError(
-            f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
-            "checkpoint with `prepare_finetuning`, or pre-train it with GPT1PretrainingTrainer."
-        )
-
-
 def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Checks that the model has an embedding for every token, and completes each from the other.
 
@@ -149,3 +112,37 @@ def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:
         setattr(config, name, getattr(data_collator, name))
     if not has_choices(data_collator.traversal):
         check_labels(data_collator, is_regression(config), config.num_labels)
+
+
+def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> None:
+    """Refuses scores that depend on the padding of a batch, and so on its other rows: of a text beside a longer one.
+
+    BERT scores its first token and XLNet its last column, so each reads padding on the wrong side. Some models mix all
+    columns without a mask, as FNet does, on either side.
+
+    Raises:
+        ValueError: the scores differ.
+    """
+    device, tokenizer = next(model.parameters()).device, data_collator.tokenizer
+    if device.type == "meta" or (data_collator.pad_to_multiple_of or 1) >= data_collator.max_length:
+        return
+    word, side, scores = any_word(tokenizer), tokenizer.padding_side, TaskScores(model)
+    texts = [torch.tensor(tokenizer(" ".join([word] * number))["input_ids"]) for number in (1, 12)]
+    pad = partial(pad_sequence, batch_first=True, padding_side=side)
+
+    def first_scores(texts: list[torch.Tensor]) -> torch.Tensor:
+        ids = pad(texts, padding_value=tokenizer.pad_token_id).to(device)
+        mask = pad([torch.ones_like(text) for text in texts]).to(device)
+        if scores.reads_choices:
+            ids, mask = ids[:, None], mask[:, None]
+        return scores(input_ids=ids, attention_mask=mask)["logits"][0].float()
+
+    with unchanged(model):
+        first, second = first_scores(texts[:1]), first_scores(texts)
+    if not (first - second).abs().max().item() <= rounding_of(model) * max(1.0, first.abs().max().item()):
+        raise ValueError(
+            f"The batches are padded on the {side}, where the scores of {type(model).__name__} depend on the padding, "
+            f"and so on the rows beside. Set the tokenizer's `padding_side` to "
+            f'"{"left" if side == "right" else "right"}" and save it, or pad all batches to one length, with '
+            f"`pad_to_multiple_of={data_collator.max_length}`."
+        )

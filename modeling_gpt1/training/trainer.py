@@ -26,25 +26,21 @@ from tokenization.control_tokens import check_vocabulary
 
 from ..configuration_gpt1 import is_regression
 from ..hub.card import write_model_card
-from ..hub.model_kinds import without_adapter
+from ..hub.model_kinds import is_of_gpt1, is_task_model, without_adapter
 from ..hub.push import check_right_to_write, explained, log_failure, upload_result
 from ..inference.task_scores import TaskScores
-from ..loss_gpt1 import count_items, count_labels, task_losses
+from ..loss_gpt1 import count_labels, task_loss, task_losses
 from .arguments import check_arguments
 from .checks import (
-    check_adapter,
     check_collator,
     check_collator_of_family,
-    check_has_head,
-    check_is_language_model,
-    check_lm_coef,
+    check_padding,
     match_vocabulary,
 )
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, set_up_fsdp
 from .measures import measure_peak_flops, perplexity, training_flops_per_token
-from .padding_probe import check_padding
 from .trainer_internals import ResumableTrainer
 
 logger = logging.get_logger(__name__)
@@ -100,7 +96,13 @@ class _GPT1BaseTrainer(ResumableTrainer):
         """Checks the model inside an adapter, and returns it."""
         own_model = without_adapter(model)
         self._check_model(own_model)
-        check_adapter(model, self.data_collator)
+        adapter = getattr(model, "active_peft_config", None)
+        if adapter is not None and adapter.is_prompt_learning and isinstance(self.data_collator, TraversalCollator):
+            raise ValueError(
+                f"The adapter puts virtual tokens before each sequence ({adapter.peft_type.value}), but the "
+                "collator's `mc_token_ids` do not count them, so the task head would read other tokens. Use LoRA or "
+                "another adapter that leaves the sequences as they are."
+            )
         return own_model
 
     def _check_model(self, model: PreTrainedModel) -> None:
@@ -234,11 +236,15 @@ class GPT1Trainer(_GPT1BaseTrainer):
 
     def _check_model(self, model: PreTrainedModel) -> None:
         lm_coef = getattr(self.args, "lm_coef", None)
+        if lm_coef and not hasattr(model, "lm_head"):
+            raise ValueError(
+                f"`lm_coef` is {lm_coef}, but {type(model).__name__} has no language-model head beside the task's, as "
+                "only GPT-1's double heads do. Open the checkpoint with GPT1DoubleHeadsModel, or leave `lm_coef` out."
+            )
         if not hasattr(model, "task_head"):
-            self._check_other_family(model, lm_coef)
+            self._check_other_family(model)
             return
         super()._check_model(model)
-        check_lm_coef(lm_coef, model)
         if lm_coef is not None:
             model.config.lm_coef = lm_coef
             model.config.validate()
@@ -252,9 +258,12 @@ class GPT1Trainer(_GPT1BaseTrainer):
             self.args.ddp_find_unused_parameters = True  # the head takes no part in the loss
         check_collator(model.config, self.data_collator)
 
-    def _check_other_family(self, model: PreTrainedModel, lm_coef: float | None) -> None:
-        check_has_head(model)
-        check_lm_coef(lm_coef, model)
+    def _check_other_family(self, model: PreTrainedModel) -> None:
+        if not is_task_model(model):
+            raise ValueError(
+                f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
+                "checkpoint with `prepare_finetuning`, or pre-train it with GPT1PretrainingTrainer."
+            )
         model.config.use_cache = self.args.use_cache = False  # a classifier generates nothing
         # The base of some classifiers has weights that no score depends on. None: as transformers chooses.
         self.args.ddp_find_unused_parameters = self.args.ddp_find_unused_parameters or None
@@ -266,7 +275,10 @@ class GPT1Trainer(_GPT1BaseTrainer):
             check_padding(model, self.data_collator)
         self.model_accepts_loss_kwargs = False  # the model is called without labels
         if self._has_own_loss:
-            self.compute_loss_func = partial(_mean_loss, _loss_settings(model))
+            settings = _loss_settings(model)
+            self.compute_loss_func = lambda outputs, labels, num_items_in_batch: task_loss(
+                outputs["logits"], labels, settings, num_items_in_batch
+            )
 
     def _scores(self, model: torch.nn.Module) -> Callable:
         """The model, or the scores of a model of another family on the same batches."""
@@ -311,16 +323,7 @@ TaskTrainer = GPT1Trainer
 
 def _loss_settings(model: PreTrainedModel) -> SimpleNamespace:
     """What the task's loss reads of a configuration of any family."""
-    config = model.config
-    traversal = getattr(config, "traversal", None)
-    problem_type = "regression" if is_regression(config) else config.problem_type
-    return SimpleNamespace(problem_type=problem_type, traversal=traversal)
-
-
-def _mean_loss(settings: SimpleNamespace, outputs, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
-    """L2 / N of a batch."""
-    losses, counts = task_losses(outputs["logits"], labels, settings), count_labels(labels)
-    return (losses * counts).sum() / count_items(counts, num_items_in_batch)
+    return SimpleNamespace(problem_type="regression" if is_regression(model.config) else model.config.problem_type)
 
 
 class GPT1PretrainingTrainer(_GPT1BaseTrainer):
@@ -346,7 +349,12 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         return super()._check(model)
 
     def _check_model(self, model: PreTrainedModel) -> None:
-        check_is_language_model(model)
+        if not is_of_gpt1(model) or is_task_model(model) or not hasattr(model, "lm_head"):
+            raise ValueError(
+                "GPT1PretrainingTrainer pre-trains GPT1ForCausalLM and GPT1LSTMForCausalLM, but the model is "
+                f"{type(model).__name__}. Open the checkpoint with one of these, pass a model with a task head to "
+                "GPT1Trainer, or one of another family to FamilyPretrainingTrainer."
+            )
         super()._check_model(model)
 
     def training_step(self, model, inputs, *args, **kwargs):

@@ -10,7 +10,6 @@ import weakref
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.utils.data import SequentialSampler
@@ -221,19 +220,6 @@ class ResumableTrainer(Trainer):
         super().log(logs, start_time)
         check_logs(self, logs, self._run_dir)
 
-    # ---- What a checkpoint adds to Trainer's
-
-    def _progress(self) -> dict[str, Any]:
-        """The state that Trainer keeps only in memory, from all processes. All processes must call this."""
-        losses = {"loss": self._tr_loss}
-        if self.sums_of_parts is not None:
-            losses["parts"] = self.sums_of_parts
-        return {
-            "running_losses": {name: self.accelerator.gather(loss[None]).tolist() for name, loss in losses.items()},
-            "total_loss": self._total_loss_scalar,
-            "last_logged_step": self._globalstep_last_logged,
-        }
-
     # ---- Writing
 
     def _save_checkpoint(self, model, trial):
@@ -249,7 +235,14 @@ class ResumableTrainer(Trainer):
                 super()._save_checkpoint(model, trial=None)  # a trial would have a folder of its own in the staging
             finally:
                 self.args.output_dir, self._is_staging = output_dir, False
-            progress = self._progress()
+            # What Trainer keeps only in memory, of all processes.
+            losses = {"loss": self._tr_loss, "parts": self.sums_of_parts}
+            gathered = {name: self.accelerator.gather(loss[None]) for name, loss in losses.items() if loss is not None}
+            progress = {
+                "running_losses": {name: losses.tolist() for name, losses in gathered.items()},
+                "total_loss": self._total_loss_scalar,
+                "last_logged_step": self._globalstep_last_logged,
+            }
             best = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}")
             if os.path.basename(best) == name or os.path.isdir(best):
                 self.state.best_model_checkpoint = best

@@ -5,14 +5,8 @@ by Generative Pre-Training" (Radford et al., 2018); `n_transfer` of the released
 (https://github.com/openai/finetune-transformer-lm/blob/master/train.py).
 """
 
-import re
-
 import torch
 from transformers import PreTrainedModel
-
-# Includes the language-model head, which shares the token embeddings' weights unless it is untied.
-_EMBEDDINGS = re.compile(r"^(tokens_embed|positions_embed|lm_head)\.")
-_LAYER = re.compile(r"^h\.(\d+)\.")
 
 
 @torch.no_grad()
@@ -42,14 +36,10 @@ def keep_first_layers(model: PreTrainedModel, n_transfer: int) -> PreTrainedMode
         )
     if n_transfer == num_layers:
         return model
+    # With the language-model head, which shares the token embeddings' weights unless it is untied.
+    kept = ("tokens_embed.", "positions_embed.", "lm_head.", *(f"h.{layer}." for layer in range(n_transfer)))
     new_weights = type(model)(model.config).state_dict()
     for name, weight in model.state_dict().items():
-        if not _is_kept(name.removeprefix(f"{model.base_model_prefix}."), n_transfer):
+        if n_transfer < 0 or not name.removeprefix(f"{model.base_model_prefix}.").startswith(kept):
             weight.copy_(new_weights[name])
     return model
-
-
-def _is_kept(name: str, n_transfer: int) -> bool:
-    if layer := _LAYER.match(name):
-        return int(layer[1]) < n_transfer
-    return n_transfer >= 0 and _EMBEDDINGS.match(name) is not None

@@ -11,7 +11,6 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig
 
 from modeling_gpt1 import GPT1Config, GPT1LSTMConfig, GPT1Model
-from modeling_gpt1.configuration_gpt1 import TRAVERSALS
 
 
 def test_defaults_are_the_papers():
@@ -187,9 +186,3 @@ def test_an_unknown_problem_type(config_class):
         refusal(AutoModelForSequenceClassification.from_config, config),
     ):
         assert "`problem_type` is 'several', but it must be one of regression, single_label" in message
-
-
-def test_possible_values_at_the_edge():
-    config = GPT1Config(lm_coef=0, classifier_dropout=1, hidden_size=1, num_attention_heads=1, vocab_size=1)
-    assert (config.lm_coef, config.hidden_size) == (0, 1)
-    assert [GPT1Config(traversal=name).traversal for name in TRAVERSALS] == list(TRAVERSALS)

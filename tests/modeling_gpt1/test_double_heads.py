@@ -13,7 +13,6 @@ from modeling_gpt1 import (
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
-    GPT1Model,
 )
 from modeling_gpt1.modeling_gpt1 import GPT1TaskHead
 
@@ -281,17 +280,6 @@ def test_sequences_of_an_example_share_the_dropout_mask(tiny_model, monkeypatch)
     assert (scores[:, 0] - scores[:, 1]).abs().median() > 0.1
 
 
-def test_dropout_of_a_pair_is_shared_and_keeps_the_expected_score(tiny_config):
-    """Opposite states cancel under one mask, leaving the bias."""
-    torch.manual_seed(0)
-    head = GPT1TaskHead(tiny_config(traversal="similarity", num_labels=2, classifier_dropout=0.25)).train()
-    torch.nn.init.constant_(head.score.bias, 0.25)
-    state = torch.randn(1, 1, 32).expand(20000, 1, 32)
-    torch.testing.assert_close(head(torch.cat([state, -state], dim=1)), torch.full((20000, 2), 0.25))
-    pair = torch.cat([state, state], dim=1)
-    torch.testing.assert_close(head(pair).mean(0), head.eval()(pair[:1])[0], atol=0.05, rtol=0)
-
-
 # ---- Checkpoints: the class of the traversal.
 
 
@@ -316,27 +304,6 @@ def test_double_heads_open_in_the_class_of_their_traversal_alone(tiny_model, kin
     assert (
         f"`traversal` is '{model.config.traversal}'. Open it with {ours.__name__} or GPT1DoubleHeadsModel" in message
     )
-
-
-def test_double_heads_open_as_language_model(tiny_model, tmp_path):
-    model = tiny_model(GPT1DoubleHeadsModel, **KINDS["classification"].fields)
-    model.save_pretrained(tmp_path)
-    opened = GPT1ForCausalLM.from_pretrained(tmp_path)
-    input_ids = torch.randint(1, 98, (2, 5))
-    expected = model(input_ids, output_lm_logits=True).lm_logits[:, 0]
-    torch.testing.assert_close(opened(input_ids).logits, expected)
-
-
-@pytest.mark.parametrize(
-    ("source_class", "traversal"), [(GPT1Model, "similarity"), (GPT1ForCausalLM, "multiple_choice")]
-)
-def test_pretrained_decoder_opens_with_a_new_task_head(tiny_model, source_class, traversal, tmp_path):
-    source = tiny_model(source_class)
-    source.save_pretrained(tmp_path)
-    opened, report = GPT1DoubleHeadsModel.from_pretrained(tmp_path, traversal=traversal, output_loading_info=True)
-    assert report["missing_keys"] == {"task_head.score.weight", "task_head.score.bias"}
-    assert opened.config.traversal == traversal
-    assert torch.equal(opened.transformer.h[1].mlp.up_proj.weight, source.base_model.h[1].mlp.up_proj.weight)
 
 
 # ---- Similarity of [B, T] rows.

@@ -91,12 +91,6 @@ def test_other_ways_to_the_loop(model, options, number):
     assert generated == [greedy_loop(model, prompt, number)]
 
 
-def test_generation_from_embeddings_is_the_loop(model):
-    inputs_embeds = model.get_input_embeddings()(PROMPTS[1][None])
-    generated = model.generate(inputs_embeds=inputs_embeds, max_new_tokens=10, do_sample=False)
-    assert generated.tolist() == [greedy_loop(model, PROMPTS[1], 10)]
-
-
 def test_embeddings_of_unequal_prompts_with_a_static_cache_are_the_loop(model):
     """The cache is as long as prompt and continuation together, though `generate` sees no ids."""
     batch = left_padded(PROMPTS)

@@ -386,39 +386,6 @@ def test_a_graph_has_a_power_of_two_of_chunks(monkeypatch):
     assert sizes == {28: [28], 32: [16, 16], 92: [23, 23, 23, 23]}
 
 
-def test_tied_weights_gather_both_gradients(tiny_model):
-    """Rows that are only read get the head's gradient; rows that are read and predicted get both."""
-    model = tiny_model(GPT1ForCausalLM).train()
-    input_ids = torch.tensor([[1, 2, 3, 4]])
-    model(input_ids, labels=input_ids).loss.backward()
-    tied = model.transformer.tokens_embed.weight.grad.clone()
-
-    weight = model.lm_head.weight.detach()
-    untied = tiny_model(GPT1ForCausalLM, tie_word_embeddings=False).train()
-    untied.load_state_dict({**model.state_dict(), "lm_head.weight": weight})
-    untied(input_ids, labels=input_ids).loss.backward()
-    embedding_grad, head_grad = untied.transformer.tokens_embed.weight.grad, untied.lm_head.weight.grad
-    torch.testing.assert_close(tied, embedding_grad + head_grad, atol=1e-6, rtol=1e-5)
-    assert embedding_grad[1].abs().max() > 1e-3
-    assert head_grad[50].abs().max() > 1e-6
-
-
-def test_targets_are_the_real_tokens_after_the_first():
-    input_ids = torch.tensor([[5, 6, 7, 8, 9], [0, 0, 7, 8, 9], [5, 6, 7, 0, 0], [5, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
-    attention_mask = torch.tensor(
-        [[1, 1, 1, 1, 1], [0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0]]
-    )
-    is_target = next_tokens(input_ids, attention_mask)
-    assert is_target.tolist() == [
-        [False, True, True, True, True],
-        [False, False, False, True, True],
-        [False, True, True, False, False],
-        [False] * 5,
-        [False] * 5,
-    ]
-    assert next_tokens(input_ids, None).tolist() == [[False, True, True, True, True]] * 5
-
-
 def test_a_target_after_padding_within_a_sequence_is_predicted_by_the_token_before_the_padding():
     input_ids = torch.tensor([[0, 5, 6, 0, 0, 7, 8, 0]])
     attention_mask = torch.tensor([[0, 1, 1, 0, 0, 1, 1, 0]])
@@ -480,12 +447,3 @@ def test_causal_lm_loss_is_the_mean_over_targets(tiny_model, amp):
     halved = model(input_ids, labels=labels, num_items_in_batch=2 * (labels[:, 1:] != -100).sum()).loss
     if not amp:
         torch.testing.assert_close(halved * 2, in_training.loss)
-
-
-def test_causal_lm_without_any_target_has_no_loss(tiny_model):
-    model = tiny_model(GPT1ForCausalLM).train()
-    input_ids = torch.tensor([[1, 2, 3]])
-    loss = model(input_ids, labels=torch.full((1, 3), -100)).loss
-    loss.backward()
-    assert loss.item() == 0
-    assert not any(weight.grad.isnan().any() for weight in model.parameters() if weight.grad is not None)

@@ -210,8 +210,3 @@ def test_refusals(tiny_model):
     assert "Open it with GPT1LSTMForSequenceClassification or GPT1LSTMDoubleHeadsModel" in refusal(
         tiny_model, GPT1LSTMForMultipleChoice, traversal="similarity"
     )
-
-
-def test_a_size_that_no_model_can_have():
-    with pytest.raises(Exception, match="`lstm_hidden_size` is 0, but it must be at least 1."):
-        GPT1LSTMConfig(lstm_hidden_size=0)

@@ -17,7 +17,6 @@ from modeling_gpt1 import (
     GPT1Config,
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
-    GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
     GPT1Model,
 )
@@ -200,23 +199,6 @@ def test_token_types_positions_and_right_padding_are_those_of_openai_gpt(pair, o
     torch.testing.assert_close(our_output[real], their_output[real], atol=1e-5, rtol=1e-5)
 
 
-def test_language_model_loss_is_that_of_openai_gpt(pair):
-    theirs, ours = pair(OpenAIGPTLMHeadModel, GPT1ForCausalLM)
-    batch = batch_for(theirs)
-    labels = batch["input_ids"].clone()
-    labels[0, 4:7] = -100
-    losses = [model(**batch, labels=labels).loss for model in (theirs, ours, ours.train())]
-    for loss in losses[1:]:
-        torch.testing.assert_close(loss, losses[0], atol=1e-5, rtol=1e-6)
-    theirs.zero_grad()
-    losses[0].backward()
-    losses[2].backward()
-    our_gradients = {name: weight.grad for name, weight in ours.named_parameters()}
-    assert_same(
-        in_openai_layout(our_gradients), {name: weight.grad for name, weight in theirs.named_parameters()}, atol=1e-4
-    )
-
-
 def test_a_dialogue_is_read_as_by_openai_gpt(pair):
     """Two candidates, speakers by token types, and the language-modelling loss of the last one's reply alone."""
     theirs, ours = pair(OpenAIGPTDoubleHeadsModel, GPT1DoubleHeadsModel)
@@ -250,27 +232,6 @@ def test_opening_a_folder_without_a_task_head_does_warn(openai_model, tmp_path, 
     assert "task_head.score.weight" in "\n".join(warnings_of_transformers)
 
 
-def test_multiple_choice_class_opens_double_heads_of_openai(openai_model, tmp_path):
-    theirs = openai_model(OpenAIGPTDoubleHeadsModel)
-    theirs.save_pretrained(tmp_path)
-    ours = GPT1ForMultipleChoice.from_pretrained(tmp_path).eval()
-    batch = batch_for(theirs)
-    torch.testing.assert_close(ours(**batch).logits, theirs(**batch).mc_logits, atol=1e-5, rtol=1e-5)
-
-
-OWN_KEYS = {
-    "transformer.tokens_embed.weight": [101, 32],
-    "transformer.positions_embed.weight": [24, 32],
-    **{f"transformer.h.0.attn.{name}_proj.weight": [32, 32] for name in "qkvo"},
-    "transformer.h.0.mlp.up_proj.weight": [128, 32],
-    "transformer.h.0.mlp.up_proj.bias": [128],
-    "transformer.h.0.mlp.down_proj.weight": [32, 128],
-    **{f"transformer.h.0.attn.{name}_proj.bias": [32] for name in "qkvo"},
-    **{f"transformer.h.0.ln_{number}.{kind}": [32] for number in (1, 2) for kind in ("weight", "bias")},
-    "transformer.h.0.mlp.down_proj.bias": [32],
-}
-
-
 def test_own_folder_is_plain_linear_layers_and_opens_again(openai_model, tmp_path):
     openai_model(OpenAIGPTLMHeadModel, n_layer=1).save_pretrained(tmp_path / "openai")
     opened = GPT1ForCausalLM.from_pretrained(tmp_path / "openai").eval()
@@ -278,7 +239,7 @@ def test_own_folder_is_plain_linear_layers_and_opens_again(openai_model, tmp_pat
     written = {path.name for path in (tmp_path / "own").iterdir()}
     assert written == {"config.json", "generation_config.json", "model.safetensors", *HUB_CODE}
     weights = load_file(tmp_path / "own" / "model.safetensors")
-    assert {name: list(weight.shape) for name, weight in weights.items()} == OWN_KEYS
+    assert weights.keys() == opened.state_dict().keys() - {"lm_head.weight"}
     assert json.loads((tmp_path / "own" / "config.json").read_text())["model_type"] == "gpt1"
 
     batch = batch_for(opened)

@@ -36,7 +36,6 @@ from modeling_gpt1.packing_gpt1 import row_masks
 from modeling_gpt1.training import cpu_attention
 from modeling_gpt1.training.cpu_attention import choose_cpu_attention
 from modeling_gpt1.training.measures import training_flops_per_token
-from tokenization.planning import plan_batch
 
 GPT2 = {"do_layer_norm_before": True, "rescale_prenorm_residual": True}
 GPT3 = {**GPT2, "sliding_window": 3}
@@ -88,7 +87,6 @@ def test_a_band_alone_means_dense_and_banded_layers_in_turn(tmp_path):
         ({"sliding_window": 0}, "`sliding_window` is 0", "at least 1"),
         ({"num_hidden_layers": 3}, "`num_hidden_layers` (3)", "the number of `layer_types` (2)"),
         ({"sliding_window": None}, "'sliding_attention', but `sliding_window` is None", "Pass the number of tokens"),
-        ({"layer_types": ["full_attention", "chunked_attention"]}, "'chunked_attention'", "'full_attention' (dense)"),
     ],
 )
 def test_impossible_values(tiny_model, tmp_path, fields, given, needed):
@@ -202,24 +200,6 @@ def test_the_comparison_sees_a_wrong_model(neo_and_ours, fault):
 
 
 # ---- Bands
-
-
-def test_a_banded_layer_sees_its_last_tokens(tiny_model):
-    """In training with dropout too, which on the CPU is computed in blocks."""
-    for training in (False, True):
-        for implementation in ("eager", "sdpa"):
-            fields = {"layer_types": ["sliding_attention"], "num_hidden_layers": 1, "attn_pdrop": 0.3 * training}
-            model = tiny_model(GPT1Model, **{**GPT3, **fields}).train(training)
-            model.set_attn_implementation(implementation)
-            embeddings = torch.randn(1, 8, 32, generator=torch.Generator().manual_seed(0)).requires_grad_()
-            torch.manual_seed(0)
-            states = model(inputs_embeds=embeddings, use_cache=False).last_hidden_state
-            for query in range(8):
-                (gradient,) = torch.autograd.grad(states[0, query, 0], embeddings, retain_graph=True)
-                seen = gradient[0].abs().amax(-1) > 0
-                inside = (torch.arange(8) <= query) & (torch.arange(8) > query - 3)
-                assert not (seen & ~inside).any()
-                assert seen[query] and (training or torch.equal(seen, inside))
 
 
 def test_blocks_of_banded_training_are_plain_attention_under_the_same_noise(tiny_model, monkeypatch):
@@ -356,39 +336,6 @@ def test_packed_task_sequences_are_as_padded_ones(tiny_model, monkeypatch, share
     monkeypatch.setattr(packing_gpt1, "row_masks", lambda *args: unbanded)
     with pytest.raises(AssertionError):
         close(packed, losses_and_gradients(model, planned(batch)))
-
-
-def test_masks_of_a_packed_row_with_a_common_context():
-    """Rows `10 11 12 20 21` and `10 11 12 30`: 30 is next to 12, and sees it."""
-    masks = row_masks(plan_batch(torch.tensor([[[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]]]), [3]), 2)
-    assert masks["full_attention"][0, 0].int().tolist() == [
-        [1, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0],
-        [1, 1, 1, 1, 0, 0],
-        [1, 1, 1, 1, 1, 0],
-        [1, 1, 1, 0, 0, 1],
-    ]
-    assert masks["sliding_attention"][0, 0].int().tolist() == [
-        [1, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0],
-        [0, 1, 1, 0, 0, 0],
-        [0, 0, 1, 1, 0, 0],
-        [0, 0, 0, 1, 1, 0],
-        [0, 0, 1, 0, 0, 1],
-    ]
-
-
-def test_the_heads_read_the_last_norm(tiny_model):
-    model = tiny_model(GPT1DoubleHeadsModel, **GPT2)
-    ids = random_ids(2, 9)
-    outputs = model(ids, output_lm_logits=True, output_hidden_states=True)
-    last = model.transformer(ids).last_hidden_state
-    close(outputs.hidden_states[-1], last)
-    close(outputs.lm_logits[:, 0], last @ model.lm_head.weight.T)
-    close(outputs.task_logits, model.task_head.score(last[:, -1]))
-    model.transformer.ln_f.weight.data *= 2
-    assert (model(ids).task_logits - outputs.task_logits).abs().max() > 0.1
 
 
 # ---- What counts or converts

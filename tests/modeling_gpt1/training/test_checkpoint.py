@@ -221,19 +221,6 @@ class TestExactResume:
             assert differing(train(again, True), expected) == []
         assert again.evaluate()["eval_loss"] > 0
 
-    def test_negative_control_without_the_running_losses(self, tmp_path):
-        class Forget(TrainerCallback):
-            def on_train_begin(self, args, state, control, **kwargs):
-                trainer._tr_loss.zero_()
-
-        expected = train(make_pretraining(tmp_path / "whole"))
-        train_until_cut(make_pretraining(tmp_path / "cut", callbacks=[CutAt(7)]))
-        trainer = make_pretraining(tmp_path / "cut")
-        trainer.add_callback(Forget())
-        names = differing(train(trainer, True), expected)
-        assert ".training_loss" in names and any(name.endswith(".loss") for name in names)
-        assert not any(name.startswith(".weights") for name in names)
-
     def test_negative_control_without_skipping_rows(self, tmp_path):
         expected = train(make_pretraining(tmp_path / "whole"))
         train_until_cut(make_pretraining(tmp_path / "cut", callbacks=[CutAt(4)]))  # goes on in the middle of an epoch

@@ -1,6 +1,7 @@
 """Models of other families: GPT1Trainer beside transformers' Trainer, and what its loss must not depend on."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,9 +18,10 @@ from helpers_families import (
 )
 from helpers_training import Rows
 from torch import nn
-from transformers import DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
+from transformers import BertConfig, DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
 
 from modeling_gpt1.training.preparation import pad_with_end
+from modeling_gpt1.training.trainer import _loss_settings
 
 
 def weights_of(trainer) -> dict[str, torch.Tensor]:
@@ -98,3 +100,7 @@ def test_loss_gradient_and_weights_do_not_depend_on_micro_batches(case, tmp_path
         assert log == pytest.approx(expected, rel=1e-5)
     assert cut["eval_loss"] == pytest.approx(whole["eval_loss"], rel=1e-5)
     torch.testing.assert_close(cut["weights"], whole["weights"], rtol=0, atol=1e-6)
+
+
+def test_one_label_without_a_problem_type_is_a_number():
+    assert _loss_settings(SimpleNamespace(config=BertConfig(num_labels=1))).problem_type == "regression"

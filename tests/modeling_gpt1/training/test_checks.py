@@ -14,7 +14,7 @@ from transformers import (
 
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.inference.task_scores import TaskScores
-from modeling_gpt1.training.padding_probe import check_padding
+from modeling_gpt1.training.checks import check_padding
 from modeling_gpt1.training.preparation import pad_with_end
 from tokenization import TraversalCollator
 
