@@ -30,7 +30,7 @@ def outputs_of(model, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
 
 def open_case(root: Path, case: dict) -> dict:
-    batch, again = load_file(root / case["batch"]), root / "again" / case["name"]
+    batch, again = load_file(root / f"{case['name']}.batch.safetensors"), root / "again" / case["name"]
     auto_class = getattr(transformers, case["opened_with"], None)
     if auto_class is None:  # no Auto class is for two heads
         auto_class = get_class_from_dynamic_module(f"modeling_gpt1.{case['opened_with']}", case["source"])
@@ -59,7 +59,7 @@ def read_texts(folder: Path, texts: list) -> dict:
         ],
         "decoded": tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True),
         "padded": [batch["input_ids"], batch["attention_mask"]],
-        "control_ids": [tokenizer.start_token_id, tokenizer.delimiter_token_id, tokenizer.extract_token_id],
+        "control_ids": [getattr(tokenizer, f"{name}_token_id") for name in ("start", "delimiter", "extract")],
         "pad": [tokenizer.pad_token, tokenizer.pad_token_id, tokenizer.padding_side],
         "model_max_length": tokenizer.model_max_length,
     }

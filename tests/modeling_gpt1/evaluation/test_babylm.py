@@ -22,31 +22,26 @@ def sentence(number, length=5):
     return " ".join(WORDS[(number * 7 + place * (number + 3)) % len(WORDS)] for place in range(length))
 
 
+def comps(count, *lengths):
+    names = ("prefix_acceptable", "prefix_unacceptable", "property_phrase")
+    return [
+        {name: sentence(n + place, length) for place, (name, length) in enumerate(zip(names, lengths, strict=True))}
+        for n in range(count)
+    ]
+
+
 ROWS = {
     "blimp_filtered/first": [
-        {
-            "sentence_good": sentence(n),
-            "sentence_bad": sentence(n + 1),
-            "field": "syntax",
-            "UID": f"paradigm_{n % 2}",
-            "linguistics_term": "island",
-        }
+        {"sentence_good": sentence(n), "sentence_bad": sentence(n + 1), "UID": f"paradigm_{n % 2}", "field": "x"}
+        | {"linguistics_term": "island"}
         for n in range(7)
     ],
     "supplement_filtered/hypernym": [
         {"sentence_good": sentence(n + 2), "sentence_bad": sentence(n + 5)} for n in range(5)
     ],
     "ewok_filtered/ewok": [
-        {
-            "Context1": sentence(n),
-            "Context2": sentence(n + 4),
-            "Target1": sentence(n + 1, 3),
-            "Target2": sentence(n + 2, 4),
-            "Domain": "spatial" if n < 2 else "social",
-            "ContextType": "direct",
-            "ContextDiff": "x",
-            "TargetDiff": "y",
-        }
+        {"Context1": sentence(n), "Target1": sentence(n + 1, 3), "Target2": sentence(n + 2, 4)}
+        | {"Domain": "spatial" if n < 2 else "social"}
         for n in range(6)
     ],
     "entity_tracking/regular": [
@@ -57,22 +52,8 @@ ROWS = {
         {"input_prefix": sentence(n, 8) + " ", "options": [sentence(n + k, 3) for k in range(5)], "numops": n % 2}
         for n in range(4)
     ],
-    "comps/comps_base": [
-        {
-            "prefix_acceptable": sentence(n, 2),
-            "prefix_unacceptable": sentence(n + 3, 2),
-            "property_phrase": sentence(n, 3),
-        }
-        for n in range(5)
-    ],
-    "comps/comps_wugs_dist-in-between": [
-        {
-            "prefix_acceptable": sentence(n, 4),
-            "prefix_unacceptable": sentence(n + 1, 3),
-            "property_phrase": sentence(n + 2, 2),
-        }
-        for n in range(4)
-    ],
+    "comps/comps_base": comps(5, 2, 3, 3),
+    "comps/comps_wugs_dist-in-between": comps(4, 4, 3, 2),
     "wug_past_tense/wug_past_tense": [
         {"sentences": f"{sentence(n)}\t{sentence(n + 1)}", "ratio": (n * 3 % 7) / 7} for n in range(7)
     ],
@@ -208,15 +189,15 @@ def test_scores_of_all_tasks_and_their_predictions(causal, data_dir):
 
     ewok, scores = of("ewok"), totals(causal, map(SENTENCES["ewok"], ROWS["ewok_filtered/ewok"]))
     assert ewok.groups == {"spatial": accuracy(scores[:2]), "social": accuracy(scores[2:])}
-    assert {one["pred"] for one in ewok.predictions["spatial"]["predictions"]} <= {
-        " " + row[name] for row in ROWS["ewok_filtered/ewok"][:2] for name in ("Target1", "Target2")
-    }
+    predicted = [one["pred"] for one in ewok.predictions["spatial"]["predictions"]]
+    rows = zip(ROWS["ewok_filtered/ewok"], scores, strict=False)
+    assert predicted == [f" {row[f'Target{1 + one.index(max(one))}']}" for row, one in rows][:2]
 
-    tracking, regular = (
-        of("entity_tracking"),
-        totals(causal, map(SENTENCES["entity"], ROWS["entity_tracking/regular"])),
+    tracking = of("entity_tracking")
+    regular, moved = (
+        totals(causal, map(SENTENCES["entity"], ROWS[f"entity_tracking/{name}"]))
+        for name in ("regular", "move_contents")
     )
-    moved = totals(causal, map(SENTENCES["entity"], ROWS["entity_tracking/move_contents"]))
     parts = {f"regular_{n}_ops": accuracy(regular[2 * n : 2 * n + 2]) for n in range(3)}
     parts |= {f"move_contents_{n}_ops": accuracy(moved[n::2]) for n in range(2)}
     assert tracking.groups == parts and tracking.chance == pytest.approx(0.2)
@@ -325,13 +306,8 @@ def test_ages_of_acquisition(sign, tmp_path):
     for count in counts:
         for word, place in zip(words, learnt, strict=True):
             # falls from that of guessing by twice what is between it and the middle of the last surprisal
-            rows.append(
-                {
-                    "word_count": count,
-                    "target_word": word,
-                    "surprisal": guessing - sigmoid(math.log10(count + 1), guessing - least, 6, place, 0),
-                }
-            )
+            value = guessing - sigmoid(math.log10(count + 1), guessing - least, 6, place, 0)
+            rows.append({"word_count": count, "target_word": word, "surprisal": value})
     found = babylm.age_correlation(rows, tmp_path / "cdi_human.csv")
     assert found == {"curve_fitness": pytest.approx(sign, abs=0.02), "num_words": 5}
     for word, place in zip(words, learnt, strict=True):
@@ -346,13 +322,10 @@ def test_a_word_is_scored_behind_its_context(causal, tmp_path):
     contexts = {"farmer": [{"context": "the old "}, {"context": " she walked"}], "a": [{"context": "he paid"}]}
     (tmp_path / "cdi_childes.json").write_text(json.dumps(contexts))
     rows = babylm.word_surprisals(causal, tmp_path / "cdi_childes.json")
-    assert [(row["target_word"], row["context_id"], row["context"]) for row in rows] == [
-        ("farmer", 0, "the old "),
-        ("farmer", 1, " she walked"),
-    ]
-    expected = [
-        -by_definition(causal, f"{text} farmer", len(text) + 1, "causal") for text in ("the old", "she walked")
-    ]
+    found = [(row["target_word"], row["context_id"], row["context"]) for row in rows]
+    assert found == [("farmer", 0, "the old "), ("farmer", 1, " she walked")]
+    texts = ("the old", "she walked")
+    expected = [-by_definition(causal, f"{text} farmer", len(text) + 1, "causal") for text in texts]
     assert [row["surprisal"] for row in rows] == pytest.approx(expected, rel=1e-4)
 
 
@@ -381,15 +354,9 @@ def test_the_command_answers_all_and_leaves_what_the_challenge_collects(causal, 
     shown = capsys.readouterr().out
     assert f"| babylm_blimp | blimp_filtered | 7 | 0 | acc | {of_blimp.metrics['acc']:.4g} | 0.500 |" in shown
     folder = tmp_path / "out" / "small" / "main" / "zero_shot" / "causal"
-    assert sorted(str(path.relative_to(folder)) for path in folder.glob("**/*.json")) == [
-        "blimp/blimp_filtered/predictions.json",
-        "blimp/supplement_filtered/predictions.json",
-        "comps/comps/predictions.json",
-        "entity_tracking/entity_tracking/predictions.json",
-        "ewok/ewok_filtered/predictions.json",
-        "reading/predictions.json",
-        "wug_past/wug_past_tense/predictions.json",
-    ]
+    places = "blimp/blimp_filtered blimp/supplement_filtered comps/comps entity_tracking/entity_tracking"
+    places = f"{places} ewok/ewok_filtered reading wug_past/wug_past_tense".split()
+    assert sorted(str(path.parent.relative_to(folder)) for path in folder.glob("**/predictions.json")) == places
     assert json.loads((folder / "blimp" / "blimp_filtered" / "predictions.json").read_text()) == of_blimp.predictions
 
 
@@ -418,11 +385,8 @@ def test_the_command_follows_words_over_the_checkpoints(tiny_model, plain_tokeni
     run(str(run_folder), tmp_path / "data", tmp_path / "out", "--tasks", "babylm_aoa")
     place = tmp_path / "out" / "run" / "main" / "zero_shot" / "causal" / "AoA_word" / "surprisal.json"
     rows = json.loads(place.read_text())["results"]
-    assert [(row["step"], row["word_count"]) for row in rows] == [
-        ("chck_500K", 500_000),
-        ("chck_2M", 2_000_000),
-        ("chck_10M", 10_000_000),
-    ]
+    steps = {"chck_500K": 500_000, "chck_2M": 2_000_000, "chck_10M": 10_000_000}
+    assert [(row["step"], row["word_count"]) for row in rows] == list(steps.items())
     expected = [-by_definition(scorers[row["step"]], "the old farmer", 8, "causal") for row in rows]
     assert [row["surprisal"] for row in rows] == pytest.approx(expected, rel=1e-4)
     with pytest.raises(ValueError, match="compares at least 3 checkpoints chck_… of --model, but .* has 0"):
@@ -439,22 +403,25 @@ def test_a_row_ends_where_its_line_ends(tmp_path):
     assert len(babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path, 1)) == 1
 
 
-def test_wrong_uses(causal, data_dir, tmp_path):
-    model = save(causal, tmp_path / "model")
-    with pytest.raises(ValueError, match="There is no task babylm_blimb. The tasks: babylm_blimp, babylm_supplement"):
-        run(model, data_dir, tmp_path, "--tasks", "babylm_blimb")
-    with pytest.raises(ValueError, match="babylm_wug_adj needs wug_adj_nominalization in"):
-        run(model, data_dir, tmp_path, "--tasks", "babylm_wug_adj")
-    with pytest.raises(ValueError, match="has rows of no task. Pass the folder full_eval or fast_eval"):
-        run(model, data_dir / "reading", tmp_path, "--tasks", "babylm")
-    with pytest.raises(ValueError, match="Pass as --data_dir the folder full_eval or fast_eval"):
-        evaluate.main(["--model", model, "--tasks", "babylm", "--output_dir", str(tmp_path)])
-    with pytest.raises(ValueError, match="argument --backend: .*invalid choice: 'masked'"):
-        run(model, data_dir, tmp_path, "--tasks", "babylm", "--backend", "masked")
-    (tmp_path / "comps").mkdir()
-    (tmp_path / "comps" / "comps_base.jsonl").write_text("")
-    with pytest.raises(ValueError, match="comps has no row in a .jsonl file"):
-        run(model, tmp_path, tmp_path, "--tasks", "babylm_comps")
+@pytest.mark.parametrize(
+    ("folder", "words", "message"),
+    [
+        ("", ["babylm_blimb"], "There is no task babylm_blimb. The tasks: babylm_blimp, babylm_supplement"),
+        ("", ["babylm_wug_adj"], "babylm_wug_adj needs wug_adj_nominalization in"),
+        ("reading", ["babylm"], "has rows of no task. Pass the folder full_eval or fast_eval"),
+        (None, ["babylm"], "Pass as --data_dir the folder full_eval or fast_eval"),
+        ("", ["babylm", "--backend", "masked"], "argument --backend: .*invalid choice: 'masked'"),
+        ("empty", ["babylm_comps"], "comps has no row in a .jsonl file"),
+    ],
+)
+def test_wrong_uses(folder, words, message, causal, data_dir, tmp_path):
+    (data_dir / "empty" / "comps").mkdir(parents=True, exist_ok=True)
+    (data_dir / "empty" / "comps" / "comps_base.jsonl").touch()
+    data = [] if folder is None else ["--data_dir", str(data_dir / folder)]
+    with pytest.raises(ValueError, match=message):
+        evaluate.main(
+            ["--model", save(causal, tmp_path / "model"), *data, "--output_dir", str(tmp_path), "--tasks", *words]
+        )
 
 
 @pytest.mark.real_data

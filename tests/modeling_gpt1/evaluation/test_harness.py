@@ -8,21 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SPLIT_IN_TWO_WAYS
+from conftest import SPLIT_IN_TWO_WAYS, byte_level
 from datasets import Dataset
 from helpers_evaluation import ROWS, STORY, TEXTS, only_few_tasks, write_rows
 from lm_eval.api.instance import Instance
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 from matplotlib.axes import Axes
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
-    BertConfig,
-    BertLMHeadModel,
     GPT2Config,
     GPT2LMHeadModel,
     OpenAIGPTTokenizer,
-    TokenizersBackend,
 )
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMForCausalLM
@@ -41,15 +37,6 @@ def data_dir(tmp_path_factory):
     return write_rows(tmp_path_factory.mktemp("data"))
 
 
-def byte_level_tokenizer():
-    backend = Tokenizer(models.BPE(unk_token=None))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    backend.train_from_iterator(STORY, trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=["<|end|>"]))
-    return TokenizersBackend(tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>")
-
-
 def save(folder, model, tokenizer):
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -60,7 +47,7 @@ def save(folder, model, tokenizer):
 def folder(request, tmp_path_factory, tiny_model, randomise, plain_tokenizer, tiny_tokenizer):
     path, kind = tmp_path_factory.mktemp("model"), request.param
     if kind == "gpt2":
-        tokenizer = byte_level_tokenizer()
+        tokenizer = byte_level(STORY)
         model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=64))
         return save(path, randomise(model).eval(), tokenizer)
     tokenizer = tiny_tokenizer if kind == "fine-tuned" else plain_tokenizer
@@ -101,21 +88,6 @@ def test_numbers_equal_those_of_hf(folder, data_dir, tmp_path):
             assert ours[key] == pytest.approx(theirs_of_key, rel=1e-5)
         else:
             assert ours[key][0] == pytest.approx(theirs_of_key[0], rel=1e-5) and ours[key][1] == theirs_of_key[1]
-
-
-def test_a_changed_weight_is_seen(tmp_path, tiny_model, plain_tokenizer):
-    """Negative control of the comparison."""
-    folders = [
-        save(
-            tmp_path / str(seed),
-            tiny_model(GPT1ForCausalLM, seed, vocab_size=len(plain_tokenizer), max_position_embeddings=64),
-            plain_tokenizer,
-        )
-        for seed in (0, 1)
-    ]
-    request = Instance("loglikelihood", {}, ("the old farmer", " smiled"), 0)
-    first, other = (harness.SharedContextLM(folder, device="cpu").loglikelihood([request]) for folder in folders)
-    assert abs(first[0][0] - other[0][0]) > 0.1
 
 
 @pytest.fixture(scope="module")
@@ -224,20 +196,6 @@ def test_continuations_without_a_token_of_their_own(ours):
         ours.loglikelihood([Instance("loglikelihood", {}, ("the old farmer", "  "), 0)], disable_tqdm=True)
 
 
-def test_an_encoder_is_refused(tmp_path):
-    tokenizer = byte_level_tokenizer()
-    config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    torch.manual_seed(0)
-    model = BertLMHeadModel(config)
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.5)
-    opened = harness.SharedContextLM(save(tmp_path, model, tokenizer), device="cpu")
-    with pytest.raises(ValueError, match="BertLMHeadModel is not a causal language model: .* as in BERT"):
-        opened.loglikelihood([Instance("loglikelihood", {}, ("the old", " farmer"), 0)], disable_tqdm=True)
-
-
 def test_openai_gpt_is_read_as_gpt1(openai_gpt_folder, plain_tokenizer, tmp_path):
     """`hf` takes the tokenizer of transformers, which splits text otherwise. A given tokenizer is taken as it is."""
     expected = plain_tokenizer(SPLIT_IN_TWO_WAYS)["input_ids"]
@@ -280,10 +238,8 @@ def test_calibration_asks_for_the_answers_alone(ours, data_dir, tmp_path):
     results["asked"], (sample, _) = ["copa"], results["samples"]["copa"]
     assert list(figures(add_facts(results, ours, calibrated=True), "copa")) == ["acc", "acc_mutual_info"]
     assert chance_of(results, "copa") == 0.5
-    with_question, alone = (
-        [value[0][0] for value in sample["resps"][:2]],
-        [value[0][0] for value in sample["resps"][2:]],
-    )
+    scores = [value[0][0] for value in sample["resps"]]
+    with_question, alone = scores[:2], scores[2:]
     gains = [one - other for one, other in zip(with_question, alone, strict=True)]
     assert sample["acc_mutual_info"] == float(gains[0] > gains[1])
 
@@ -314,13 +270,8 @@ def made_results(asked, results, **fields):
 
 
 def test_each_filter_of_a_task_has_a_figure():
-    of_task = {
-        "alias": "gsm8k",
-        "exact_match,strict-match": 0.1,
-        "exact_match_stderr,strict-match": 0.01,
-        "exact_match,flexible-extract": 0.35,
-        "exact_match_stderr,flexible-extract": "N/A",
-    }
+    of_task = {"alias": "gsm8k", "exact_match,strict-match": 0.1, "exact_match_stderr,strict-match": 0.01}
+    of_task |= {"exact_match,flexible-extract": 0.35, "exact_match_stderr,flexible-extract": "N/A"}
     results = made_results(["gsm8k"], {"gsm8k": of_task})
     assert table(results, {"model": "a"}).splitlines()[4:] == [
         "| gsm8k | test | 8 |  | exact_match,strict-match | 0.1 ± 0.01 |  |",
@@ -356,17 +307,13 @@ def test_a_group_without_a_metric_shows_its_members():
 
 
 def test_race_keeps_the_questions_of_an_article_together():
-    rows = [
-        {"article": "A.", "question": "One?", "options": TEXTS[:4], "label": 0},
-        {"article": "A.", "question": "Two?", "options": TEXTS[1:5], "label": 2},
-        {"article": "B.", "question": "Three?", "options": TEXTS[:4], "label": 3},
-    ]
+    asked = [("A.", "One?", 0), ("A.", "Two?", 2), ("B.", "Three?", 3)]
+    names = ("article", "question", "label")
+    rows = [{**dict(zip(names, row, strict=True)), "options": TEXTS[:4]} for row in asked]
     first, second = local_rows.CONVERTERS["race"](rows)
     assert first["article"] == "A." and second["article"] == "B."
-    assert eval(first["problems"]) == [
-        {"question": "One?", "options": TEXTS[:4], "answer": "A"},
-        {"question": "Two?", "options": TEXTS[1:5], "answer": "C"},
-    ]
+    answers = [(problem["question"], problem["options"], problem["answer"]) for problem in eval(first["problems"])]
+    assert answers == [("One?", TEXTS[:4], "A"), ("Two?", TEXTS[:4], "C")]
 
 
 def test_story_cloze_and_hellaswag_have_the_columns_of_the_hub():
@@ -400,14 +347,8 @@ def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):
     ("task", "message"),
     [
         ("pika", "lm-evaluation-harness has no task 'pika'. `lm_eval ls tasks` lists all."),
-        (
-            "piqa",
-            "Task 'piqa' needs a file validation (.jsonl, .jsonl.gz, .csv or .parquet) in {folder}/piqa, which has",
-        ),
-        (
-            "blimp_causative",
-            "{folder}/blimp/train.jsonl has no row whose UID is 'causative', for task 'blimp_causative'",
-        ),
+        ("piqa", "Task 'piqa' needs a file validation (.jsonl, .jsonl.gz, .csv or .parquet) in {folder}/piqa, which"),
+        ("blimp_causative", "{folder}/blimp/train.jsonl has no row whose UID is 'causative', for task 'blimp_cau"),
     ],
 )
 def test_tasks_and_rows_that_are_not_there(data_dir, tmp_path, task, message):

@@ -6,7 +6,8 @@ import random
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from conftest import byte_level
+from tokenizers import processors
 from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
@@ -238,15 +239,6 @@ def test_greedy_continuations_are_known(model):
         assert first.is_greedy and not any(score.is_greedy for score in others)
 
 
-def test_greedy_tokens_of_a_masked_model(family_scorer):
-    scorer = family_scorer("roberta")
-    tokenizer = scorer.tokenizer
-    masked = [tokenizer.cls_token_id, 5, tokenizer.mask_token_id, tokenizer.sep_token_id]
-    best = scorer.model(torch.tensor([masked])).logits[0, 2].argmax().item()
-    (scores,) = scorer.score_ids([([5], [[best], [best - 1]])])
-    assert [score.is_greedy for score in scores] == [True, False]
-
-
 def test_the_architecture_decides_the_method():
     masked = (FAMILIES[name].config_class() for name in ("bert", "roberta", "albert"))
     assert {scorer_class_of(config) for config in masked} == {MaskedLMScorer}
@@ -332,14 +324,7 @@ def test_lengths_and_facts_of_other_families(family, longest, family_scorer):
 
 @pytest.fixture(scope="module")
 def byte_level_tokenizer():
-    """As GPT-2's: words begin with their space."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(["the cat sat on the mat and the dog sat too"] * 3, trainer)
-    return TokenizersBackend(tokenizer_object=tokenizer, eos_token="!", bos_token="!")
+    return byte_level(["the cat sat on the mat and the dog sat too"] * 3)
 
 
 def test_a_space_belongs_to_the_continuation(byte_level_tokenizer, our_model):
@@ -385,8 +370,8 @@ def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model, family_scorer
 def test_beginning_of_text_where_the_tokenizer_puts_one(byte_level_tokenizer, tiny_tokenizer, our_model):
     assert CausalLMScorer(our_model, byte_level_tokenizer).start_ids == []
     assert CausalLMScorer(our_model, tiny_tokenizer).start_ids == []
-    with_start = TokenizersBackend(tokenizer_object=byte_level_tokenizer.backend_tokenizer, bos_token="!")
-    start = processors.TemplateProcessing(single="! $A", special_tokens=[("!", 0)])
+    with_start = TokenizersBackend(tokenizer_object=byte_level_tokenizer.backend_tokenizer, bos_token="<|end|>")
+    start = processors.TemplateProcessing(single="<|end|> $A", special_tokens=[("<|end|>", 0)])
     with_start.backend_tokenizer.post_processor = start
     scorer = CausalLMScorer(our_model, with_start)
     assert scorer.start_ids == [with_start.bos_token_id]
