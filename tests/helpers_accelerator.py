@@ -28,17 +28,8 @@ NOT_TOLD = (str(Path(torch.__file__).parent), __file__)  # frames below the line
 aten = torch.ops.aten
 
 # The kernels for GPUs read a value, or need one for the shape of their result.
-WAITING = {
-    aten._local_scalar_dense: "item",
-    aten.nonzero: "nonzero",
-    aten.masked_select: "masked_select",
-    aten.bincount: "bincount",
-    aten.equal: "equal",
-    aten._unique2: "unique",
-    aten.unique_dim: "unique",
-    aten.unique_consecutive: "unique",
-    aten.multinomial: "multinomial",
-}
+WAITING = (aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.bincount, aten.equal, aten._unique2)
+WAITING += (aten.unique_dim, aten.unique_consecutive, aten.multinomial)
 COPIES = (aten._to_copy, aten.copy_, aten._copy_from)
 
 
@@ -108,7 +99,7 @@ class _Factories(TorchDispatchMode):
 
 
 class Waits:
-    """Within, the waits of the host are counted: `len(waits)`, and by line `waits.lines()`."""
+    """Within, the waits of the host are counted: `waits.all`, and by line `waits.lines()`."""
 
     _open: list["Waits"] = []
 
@@ -121,9 +112,6 @@ class Waits:
 
     def __exit__(self, *_) -> None:
         Waits._open.remove(self)
-
-    def __len__(self) -> int:
-        return len(self.all)
 
     def lines(self) -> dict[str, int]:
         return dict(Counter(self.all))
@@ -235,7 +223,7 @@ def _check_devices(func, tensors: list[torch.Tensor]) -> None:
 def _count_wait(func, args, kwargs) -> None:
     packet = func.overloadpacket
     if packet in WAITING:
-        Waits.count(WAITING[packet])
+        Waits.count(packet.__name__)
     elif packet is aten.repeat_interleave and kwargs.get("output_size") is None:
         Waits.count("repeat_interleave")
     elif packet in (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_):
