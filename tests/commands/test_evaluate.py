@@ -44,15 +44,6 @@ def test_a_folder_names_its_task_and_git_is_not_heard(save_model, data_dir, tmp_
     assert "fatal" not in capfd.readouterr().err
 
 
-def test_the_folder_of_a_run_keeps_its_settings(save_model, data_dir, tmp_path):
-    model = save_model(tmp_path / "run")
-    (tmp_path / "run" / "run.yaml").write_text("seed: 1\n")
-    arguments = ["--model", model, "--data_dir", data_dir, "--output_dir", model, "--device", "cpu"]
-    evaluate.main([*arguments, "--tasks", "copa", "--max_eval_samples", "1"])
-    assert (tmp_path / "run" / "run.yaml").read_text() == "seed: 1\n"
-    assert "| copa | validation | 1 of 2 | 0 | acc |" in (tmp_path / "run" / "table.md").read_text()
-
-
 def test_the_checkpoints_of_a_run(save_model, data_dir, tmp_path):
     for step in (10, 5):
         save_model(tmp_path / "run" / f"checkpoint-{step}", seed=step)
@@ -80,23 +71,3 @@ def test_a_task_with_dollars_is_no_formula(tmp_path):
     curve = {"task": name, "metric": "acc", "chance": 0.5, "points": [{"tokens": 9, "value": 0.5, "stderr": None}]}
     report.draw([curve], tmp_path / "tasks.svg")
     assert name in (tmp_path / "tasks.svg").read_text()
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--model", "{model}", "--batch_tokens", "0"], "--batch_tokens is 0"),
-        (["--model", "{model}", "--device", "gpu"], "--device gpu"),
-        (["--checkpoints", "{empty}"], "{empty} has no checkpoint with a model"),
-        (["--model", "{model}", "--data_dir", "{empty}"], "Task 'copa' needs a file validation ("),
-        (["--model", "{model}", "--tasks", "cop"], "lm-evaluation-harness has no task 'cop'."),
-    ],
-)
-def test_what_is_refused(save_model, tmp_path, arguments, message):
-    (tmp_path / "empty").mkdir()
-    names = {"model": save_model(tmp_path / "model"), "empty": str(tmp_path / "empty")}
-    words = [word.format(**names) for word in arguments]
-    tasks = [] if "--tasks" in words else ["--tasks", "copa"]
-    with pytest.raises(ValueError) as error:
-        evaluate.main([*words, *tasks, "--output_dir", str(tmp_path / "out")])
-    assert str(error.value).startswith(message.format(**names))

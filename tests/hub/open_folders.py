@@ -48,8 +48,7 @@ def open_case(root: Path, case: dict) -> dict:
     }
 
 
-def read_texts(folder: Path, texts: list) -> dict:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+def read_texts(tokenizer, texts: list) -> dict:
     batch = tokenizer([text for text in texts if isinstance(text, str)], padding=True)
     return {
         "class": type(tokenizer).__name__,
@@ -74,8 +73,7 @@ def refused_without_trust(folder: Path) -> str:
 
 
 def printed_by(code: str) -> str:
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         exec(code, {})
     return output.getvalue()
 
@@ -85,8 +83,8 @@ def main(root: Path) -> None:
     report = {
         "importable": [name for name in ABSENT if find_spec(name) is not None],
         "opened": {case["name"]: open_case(root, case) for case in cases["models"]},
-        "tokenizer": read_texts(root / cases["classifier"], cases["texts"]),
-        "refusal": refused_without_trust(root / cases["classifier"]),
+        "tokenizer": read_texts(transformers.AutoTokenizer.from_pretrained(root / "classifier"), cases["texts"]),
+        "refusal": refused_without_trust(root / "classifier"),
         "printed": {folder: printed_by(code) for folder, code in cases["usages"].items()},
     }
     (root / "report.json").write_text(json.dumps(report), encoding="utf-8")

@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 from helpers_hub_code import HUB_CODE, HUB_CODE_OF_LSTM, SOURCE
-from hub.open_folders import outputs_of
+from hub.open_folders import outputs_of, read_texts
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from safetensors.torch import load_file, save_file
@@ -62,7 +62,6 @@ TEXTS = [
     "",
     "東京 🙂 \ud800".encode("utf-8", "replace").decode(),
 ]
-SINGLE_TEXTS = [text for text in TEXTS if isinstance(text, str)]
 
 
 def batch_for(traversal: str | None) -> dict[str, torch.Tensor]:
@@ -142,7 +141,7 @@ def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
         for part in (model, tiny_tokenizer):
             part.save_pretrained(root / folder)
         usages[folder] = code_of(model, root / folder, trust=True)
-    cases = {"models": models, "classifier": "classifier", "texts": TEXTS, "usages": usages}
+    cases = {"models": models, "texts": TEXTS, "usages": usages}
     (root / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
     return root
 
@@ -190,17 +189,8 @@ def test_code_runs_only_if_the_user_trusts_it(report):
 
 
 def test_tokenizer_needs_no_code_of_ours(report, folders, tiny_tokenizer):
-    seen, batch = report["tokenizer"], tiny_tokenizer(SINGLE_TEXTS, padding=True)
-    assert seen == {
-        "class": "TokenizersBackend",
-        "input_ids": [tiny_tokenizer(*([t] if isinstance(t, str) else t))["input_ids"] for t in TEXTS],
-        "plain_ids": [tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in SINGLE_TEXTS],
-        "decoded": tiny_tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True),
-        "padded": [batch["input_ids"], batch["attention_mask"]],
-        "control_ids": [getattr(tiny_tokenizer, f"{name}_token_id") for name in ("start", "delimiter", "extract")],
-        "pad": ["<unk>", 0, "right"],
-        "model_max_length": tiny_tokenizer.model_max_length,
-    }
+    seen = report["tokenizer"]
+    assert seen == {**read_texts(tiny_tokenizer, TEXTS), "class": "TokenizersBackend"}
     control = set(seen["control_ids"])
     assert len(control) == 3
     assert not any(control & set(ids) for ids in seen["plain_ids"])

@@ -43,7 +43,7 @@ def save(folder, model, tokenizer):
     return str(folder)
 
 
-@pytest.fixture(scope="module", params=["gpt1", "fine-tuned", "lstm", "gpt2's options", "gpt2"])
+@pytest.fixture(scope="module", params=["gpt1", "fine-tuned", "lstm", "gpt2"])
 def folder(request, tmp_path_factory, tiny_model, randomise, plain_tokenizer, tiny_tokenizer):
     path, kind = tmp_path_factory.mktemp("model"), request.param
     if kind == "gpt2":
@@ -52,10 +52,7 @@ def folder(request, tmp_path_factory, tiny_model, randomise, plain_tokenizer, ti
         return save(path, randomise(model).eval(), tokenizer)
     tokenizer = tiny_tokenizer if kind == "fine-tuned" else plain_tokenizer
     model_class = {"fine-tuned": GPT1DoubleHeadsModel, "lstm": GPT1LSTMForCausalLM}.get(kind, GPT1ForCausalLM)
-    fields = {"do_layer_norm_before": True, "rescale_prenorm_residual": True} if kind == "gpt2's options" else {}
-    model = tiny_model(model_class, vocab_size=len(tokenizer), max_position_embeddings=64, **fields)
-    assert ("transformer.ln_f.weight" in model.state_dict()) == (kind == "gpt2's options")
-    return save(path, model, tokenizer)
+    return save(path, tiny_model(model_class, vocab_size=len(tokenizer), max_position_embeddings=64), tokenizer)
 
 
 def answers(results):
@@ -265,7 +262,7 @@ def test_a_group_reads_local_rows(ours, tmp_path, monkeypatch):
 
 
 def made_results(asked, results, **fields):
-    counts = {name: {"original": 8, "effective": 8, "chance": 0.5, "split": "test"} for name in results}
+    counts = {name: {"original": 9, "effective": 8, "chance": 0.5, "split": "test"} for name in results}
     return {"asked": asked, "results": results, "n-samples": counts, "n-shot": {}, "flattered": False, **fields}
 
 
@@ -274,8 +271,8 @@ def test_each_filter_of_a_task_has_a_figure():
     of_task |= {"exact_match,flexible-extract": 0.35, "exact_match_stderr,flexible-extract": "N/A"}
     results = made_results(["gsm8k"], {"gsm8k": of_task})
     assert table(results, {"model": "a"}).splitlines()[4:] == [
-        "| gsm8k | test | 8 |  | exact_match,strict-match | 0.1 ± 0.01 |  |",
-        "| gsm8k | test | 8 |  | exact_match,flexible-extract | 0.35 |  |",
+        "| gsm8k | test | 8 of 9 |  | exact_match,strict-match | 0.1 ± 0.01 |  |",
+        "| gsm8k | test | 8 of 9 |  | exact_match,flexible-extract | 0.35 |  |",
     ]
     (curve,) = curves([{"step": 1, "tokens": 10, "results": results}])
     assert curve["metric"] == "exact_match,strict-match"
@@ -295,7 +292,7 @@ def test_a_group_without_a_metric_shows_its_members():
     leaves = {name: {"alias": name, "acc,none": 0.25, "acc_stderr,none": "N/A"} for name in "abc"}
     results = made_results(["outer"], {**leaves, "outer": {"alias": "outer"}}, group_subtasks=groups)
     assert table(results, {"model": "a"}).splitlines()[4:] == [
-        f"| {name} | test | 8 |  | acc | 0.25 | 0.500 |" for name in "abc"
+        f"| {name} | test | 8 of 9 |  | acc | 0.25 | 0.500 |" for name in "abc"
     ]
     found = curves([{"step": 1, "tokens": 10, "results": results}])
     assert [(curve["task"], curve["metric"], curve["chance"]) for curve in found] == [

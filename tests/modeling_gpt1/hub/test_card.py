@@ -165,15 +165,11 @@ def test_the_code_of_the_card_runs(case, tmp_path, capsys, tiny_config):
     code = card.text.split("```python\n")[1].split("```")[0]
     exec(compile(code, "card", "exec"), {})
     printed = {
-        "classification": "'label': 'LABEL_",
-        "entailment": "'label': 'LABEL_",
-        "similarity": "'label': 'LABEL_",
-        "regression": "'label': 'LABEL_0'",
         "multiple_choice": "[[0.",
         "language model": "'generated_text': 'it was",
         "base model": "torch.Size([1, ",
     }
-    assert printed[case] in capsys.readouterr().out
+    assert printed.get(case, "'label': 'LABEL_") in capsys.readouterr().out
 
 
 def test_the_last_evaluation_is_that_of_all_data_sets_of_the_last_step():

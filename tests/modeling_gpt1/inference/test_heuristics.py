@@ -113,15 +113,8 @@ def test_minimal_pairs_by_phenomenon():
     result = evaluate_zero_shot(scorer, "blimp", PAIRS)
     assert result.scores == [[-5.0, -3.0], [-5.0, -3.0], [-3.0, -5.0], [-3.0, -3.0]]
     assert result.predictions == [1, 1, 0, 0]  # equal scores are no right answer
-    assert result.metrics == pytest.approx(
-        {
-            "accuracy": 0.5,
-            "normalised": 0.0,
-            "accuracy_agreement": 1.0,
-            "accuracy_binding": 0.0,
-            "accuracy_irregular_forms": 0.5,
-        }
-    )
+    of_phenomena = {"accuracy_agreement": 1.0, "accuracy_binding": 0.0, "accuracy_irregular_forms": 0.5}
+    assert result.metrics == pytest.approx({"accuracy": 0.5, "normalised": 0.0, **of_phenomena})
 
 
 def test_an_empty_answer_is_never_chosen():
@@ -160,12 +153,8 @@ def test_the_best_threshold_of_all():
 
 
 def test_answered_rows_stand_before_each_row_but_never_before_themselves():
-    scorer = ScorerByRule(by_words())
-    shown = {
-        0: "a charming journey . very positive\n",
-        1: "slow and bleak very negative\n",
-        2: "the whole room laughed very positive\n",
-    }
+    scorer, names = ScorerByRule(by_words()), ("negative", "positive")
+    shown = [f"{row['sentence'].strip()} very {names[row['label']]}\n" for row in SST2]
     evaluate_zero_shot(scorer, "sst2", SST2, train_rows=SST2, num_shots=2, seed=3)
     contexts = [context for context, _ in scorer.asked]
     for index, context in enumerate(contexts):
@@ -188,9 +177,8 @@ def test_pronouns_and_readings_are_shown_with_their_answers():
     assert scorer.asked[0].context == (
         "The ant fed the bee because the ant was kind.\nThe bee landed on the flower because the bee"
     )
-    evaluate_zero_shot(
-        scorer, "race", [RACE], train_rows=[RACE, {**RACE, "question": "Who?", "label": 2}], num_shots=1
-    )
+    rows = [RACE, {**RACE, "question": "Who?", "label": 2}]
+    evaluate_zero_shot(scorer, "race", rows[:1], train_rows=rows, num_shots=1)
     assert scorer.asked[2].context == "He ran.\nHe fell. Who? Sit\nHe ran.\nHe fell. What did he do?"
 
 

@@ -22,7 +22,6 @@ from transformers import (
     OpenAIGPTLMHeadModel,
     T5Config,
     TokenizersBackend,
-    tokenization_utils_base,
 )
 
 from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, ScoringRequest
@@ -376,12 +375,3 @@ def test_beginning_of_text_where_the_tokenizer_puts_one(byte_level_tokenizer, ti
     scorer = CausalLMScorer(our_model, with_start)
     assert scorer.start_ids == [with_start.bos_token_id]
     assert with_start.bos_token_id not in scorer.encode([("the", [" cat"])])[0].context
-
-
-def test_only_the_scorer_speaks_of_long_texts(tiny_tokenizer, tiny_model, warnings, monkeypatch):
-    """The tokenizer's own warning would name its `model_max_length`, while the scorer says what it cuts."""
-    monkeypatch.setattr(tokenization_utils_base.logger, "warning", warnings.append)
-    scorer = CausalLMScorer(tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer)), tiny_tokenizer)
-    monkeypatch.setattr(tiny_tokenizer, "model_max_length", 24)
-    scorer.score([("the film was slow . " * 10, [" he", " she"])])
-    assert len(warnings) == 1 and "contexts were cut" in warnings[0]
