@@ -140,8 +140,12 @@ def use_stand_in() -> None:
     kind.set_device = lambda self, device: None
     # `torch.tensor(…, device=…)` goes past the modes.
     kernels = library.Library("aten", "IMPL")
-    kernels.impl("empty.memory_format", _empty, "PrivateUse1")
-    kernels.impl("empty_strided", _empty_strided, "PrivateUse1")
+    for name, make in {"empty.memory_format": torch.empty, "empty_strided": torch.empty_strided}.items():
+
+        def on_host(*sizes, make=make, dtype=None, **_):
+            return DeviceTensor(make(*sizes, dtype=dtype, device="cpu"))
+
+        kernels.impl(name, on_host, "PrivateUse1")
     kernels.impl("_copy_from", lambda *args: _run(aten._copy_from.default, args, {}), "PrivateUse1")
     kind.kernels = kernels  # which takes its kernels along where it is freed
     _Factories().__enter__()
@@ -157,14 +161,6 @@ def to_device(model: torch.nn.Module) -> torch.nn.Module:
     model = model.to(device())
     model.tie_weights()
     return model
-
-
-def _empty(size, *, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):
-    return DeviceTensor(torch.empty(size, dtype=dtype, device="cpu"))
-
-
-def _empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory=None):
-    return DeviceTensor(torch.empty_strided(size, stride, dtype=dtype, device="cpu"))
 
 
 def _run(func, args, kwargs):

@@ -13,6 +13,7 @@ import shlex
 import sys
 import time
 import traceback
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -226,6 +227,8 @@ def run_case(case, folder: Path) -> int:
 
 
 def main(folder: str) -> None:
+    for name in ("finetune", "generate", "pretrain", "push"):
+        import_module(f"modeling_gpt1.commands.{name}")  # once for all cases
     codes = {case.__name__: run_case(case, Path(folder)) for case in CASES}
     record = {"codes": codes, "package": modeling_gpt1.__file__}
     Path(folder, "record.json").write_text(json.dumps(record), encoding="utf-8")

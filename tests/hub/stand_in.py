@@ -73,12 +73,11 @@ def faults_of_card(text: str) -> list[str]:
         data = ModelCard(text).data  # which reads task, dataset and metrics of each entry of the model-index
     except (ValueError, yaml.YAMLError) as error:
         return [str(error)]
-    texts = {name: data.get(name) for name in ("license", "pipeline_tag", "library_name")}
-    faults = [f'"{name}" must be a string' for name, value in texts.items() if not isinstance(value, str | None)]
-    for name in ("tags", "datasets", "metrics"):
-        value = data.get(name)
-        if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
-            faults.append(f'"{name}" must be an array of strings')
+    faults = []
+    for name in ("license", "pipeline_tag", "library_name", "tags", "datasets", "metrics"):
+        values = [data.get(name)] if name in ("license", "pipeline_tag", "library_name") else data.get(name) or []
+        if not (isinstance(values, list) and all(isinstance(value, str | None) for value in values)):
+            faults.append(f'"{name}" must be a string, or an array of them')
     languages = data.get("language") or []
     for language in [languages] if isinstance(languages, str) else languages:
         if not re.fullmatch(r"[a-z]{2,3}|multilingual|code", str(language)):

@@ -15,10 +15,8 @@ from huggingface_hub import ModelCard
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = {
-    "me/unlucky": ("commit", 500),
-    "me/cannot-create": ("create", 500),
-    "me/cannot-prepare": ("preupload", 403),
-    "me/cannot-commit": ("commit", 500),
+    **dict.fromkeys(("me/unlucky", "me/cannot-commit"), ("commit", 500)),
+    **{"me/cannot-create": ("create", 500), "me/cannot-prepare": ("preupload", 403)},
 }
 SAVED = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 RESULTS = ["all_results.json", "eval_results.json", "train_results.json"]
