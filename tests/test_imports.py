@@ -21,11 +21,7 @@ PLANTED = [
     ("modeling_gpt1/training/launch.py", "from .. import commands", "launch -> modeling_gpt1.commands"),
     ("modeling_gpt1/nowhere.py", "", "modeling_gpt1.nowhere"),
     ("modeling_gpt1/packing_gpt1.py", "import numpy", "modeling_gpt1.packing_gpt1 -> numpy"),
-    (
-        "modeling_gpt1/packing_gpt1.py",
-        "from . import loss_gpt1",
-        "modeling_gpt1.packing_gpt1 -> modeling_gpt1.loss_gpt1",
-    ),
+    ("modeling_gpt1/packing_gpt1.py", "from . import loss_gpt1", "packing_gpt1 -> modeling_gpt1.loss_gpt1"),
     ("modeling_gpt1/modeling_gpt1.py", "import tokenization", "modeling_gpt1.modeling_gpt1 -> tokenization"),
     ("tokenization/blocks.py", "import modeling_gpt1", "tokenization.blocks -> modeling_gpt1"),
     ("tokenization/corpus.py", "import examples.small_world", "tokenization.corpus -> examples"),

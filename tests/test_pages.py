@@ -45,7 +45,7 @@ def stand_ins(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stand-ins")
     reviews = [
         {"sentence": f"a {OPINIONS[n % 6]} {THINGS[n % 5]} from its first scene to its last", "label": n % 2}
-        for n in range(480)
+        for n in range(320)
     ]
     tokenizer = GPT1Tokenizer.train(iter([*SENTENCES, *(row["sentence"] for row in reviews)]), num_merges=200)
     write_openai_gpt(folder / "openai-community" / "openai-gpt", tokenizer)

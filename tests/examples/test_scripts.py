@@ -111,15 +111,6 @@ def test_scores(script, language_model, tmp_path, capsys):
     assert re.fullmatch(r"sst2 \{'accuracy': (0\.\d+|1\.0), 'normalised': -?\d\.\d+\}", answers)
 
 
-def test_scores_a_task_of_one_split(script, language_model, tmp_path, capsys):
-    (tmp_path / "data" / "dpr").mkdir(parents=True)
-    row = {"sentence": "he paid as he needed it", "pronoun": "he", "pronoun_offset": 11, "label": 0}
-    row["candidates"] = ["the farmer", "the train"]
-    (tmp_path / "data" / "dpr" / "train.jsonl").write_text(json.dumps(row) + "\n")
-    script("score").main(["--model", language_model, "--task", "dpr", "--data_dir", str(tmp_path / "data")])
-    assert capsys.readouterr().out.splitlines()[-1].startswith("dpr {'accuracy': ")
-
-
 PAIRS = [{"source": text, "target": " ".join(reversed(text.split()))} for text in SENTENCES]
 
 
