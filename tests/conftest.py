@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 
 from modeling_gpt1 import GPT1Config
@@ -79,6 +80,19 @@ def tiny_tokenizer(plain_tokenizer):
     tokenizer = copy.deepcopy(plain_tokenizer)
     tokenizer.add_control_tokens()
     return tokenizer
+
+
+def byte_level(sentences: list[str]) -> transformers.TokenizersBackend:
+    """A tokenizer as GPT-2's: words begin with their space."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=alphabet, special_tokens=["<|end|>"], show_progress=False
+    )
+    backend.train_from_iterator(sentences, trainer)
+    return transformers.TokenizersBackend(tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>")
 
 
 def write_bpe(tokenizer: GPT1Tokenizer, folder: Path) -> None:

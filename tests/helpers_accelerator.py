@@ -28,17 +28,8 @@ NOT_TOLD = (str(Path(torch.__file__).parent), __file__)  # frames below the line
 aten = torch.ops.aten
 
 # The kernels for GPUs read a value, or need one for the shape of their result.
-WAITING = {
-    aten._local_scalar_dense: "item",
-    aten.nonzero: "nonzero",
-    aten.masked_select: "masked_select",
-    aten.bincount: "bincount",
-    aten.equal: "equal",
-    aten._unique2: "unique",
-    aten.unique_dim: "unique",
-    aten.unique_consecutive: "unique",
-    aten.multinomial: "multinomial",
-}
+WAITING = (aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.bincount, aten.equal, aten._unique2)
+WAITING += (aten.unique_dim, aten.unique_consecutive, aten.multinomial)
 COPIES = (aten._to_copy, aten.copy_, aten._copy_from)
 
 
@@ -108,7 +99,7 @@ class _Factories(TorchDispatchMode):
 
 
 class Waits:
-    """Within, the waits of the host are counted: `len(waits)`, and by line `waits.lines()`."""
+    """Within, the waits of the host are counted: `waits.all`, and by line `waits.lines()`."""
 
     _open: list["Waits"] = []
 
@@ -121,9 +112,6 @@ class Waits:
 
     def __exit__(self, *_) -> None:
         Waits._open.remove(self)
-
-    def __len__(self) -> int:
-        return len(self.all)
 
     def lines(self) -> dict[str, int]:
         return dict(Counter(self.all))
@@ -152,8 +140,12 @@ def use_stand_in() -> None:
     kind.set_device = lambda self, device: None
     # `torch.tensor(…, device=…)` goes past the modes.
     kernels = library.Library("aten", "IMPL")
-    kernels.impl("empty.memory_format", _empty, "PrivateUse1")
-    kernels.impl("empty_strided", _empty_strided, "PrivateUse1")
+    for name, make in {"empty.memory_format": torch.empty, "empty_strided": torch.empty_strided}.items():
+
+        def on_host(*sizes, make=make, dtype=None, **_):
+            return DeviceTensor(make(*sizes, dtype=dtype, device="cpu"))
+
+        kernels.impl(name, on_host, "PrivateUse1")
     kernels.impl("_copy_from", lambda *args: _run(aten._copy_from.default, args, {}), "PrivateUse1")
     kind.kernels = kernels  # which takes its kernels along where it is freed
     _Factories().__enter__()
@@ -169,14 +161,6 @@ def to_device(model: torch.nn.Module) -> torch.nn.Module:
     model = model.to(device())
     model.tie_weights()
     return model
-
-
-def _empty(size, *, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):
-    return DeviceTensor(torch.empty(size, dtype=dtype, device="cpu"))
-
-
-def _empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory=None):
-    return DeviceTensor(torch.empty_strided(size, stride, dtype=dtype, device="cpu"))
 
 
 def _run(func, args, kwargs):
@@ -235,7 +219,7 @@ def _check_devices(func, tensors: list[torch.Tensor]) -> None:
 def _count_wait(func, args, kwargs) -> None:
     packet = func.overloadpacket
     if packet in WAITING:
-        Waits.count(WAITING[packet])
+        Waits.count(packet.__name__)
     elif packet is aten.repeat_interleave and kwargs.get("output_size") is None:
         Waits.count("repeat_interleave")
     elif packet in (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_):

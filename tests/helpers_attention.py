@@ -20,9 +20,7 @@ class FlashKernels:
     def __init__(self):
         self.calls = []
 
-    def flash_attn_func(
-        self, q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), deterministic=False
-    ):
+    def flash_attn_func(self, q, k, v, softmax_scale=None, causal=False, window_size=(-1, -1)):
         self.calls.append(None)
         assert causal
         return torch.stack([self._attend(*row, softmax_scale, window_size[0]) for row in zip(q, k, v, strict=True)])
@@ -36,11 +34,9 @@ class FlashKernels:
         cu_seqlens_k,
         max_seqlen_q,
         max_seqlen_k,
-        dropout_p=0.0,
         softmax_scale=None,
         causal=False,
         window_size=(-1, -1),
-        deterministic=False,
     ):
         assert causal and cu_seqlens_q.dtype == torch.int32 and isinstance(max_seqlen_q, int)
         assert cu_seqlens_k is cu_seqlens_q and max_seqlen_k == max_seqlen_q

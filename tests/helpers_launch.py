@@ -29,6 +29,7 @@ ACCELERATE = (
 IS_AFTER_5_17 = version.parse(transformers.__version__) >= version.parse("5.18")
 # Several processes cannot share a machine's one GPU as they would share several.
 ON_THE_CPU = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+SETTINGS = {**ON_THE_CPU, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
 TIMEOUT = 600  # seconds; a launch takes about 15, and some machines are slow and busy
 
 
@@ -50,8 +51,7 @@ def fork_together(
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["modeling_gpt1.training.trainer"])
-    settings = {**ON_THE_CPU, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
-    ranks = [{}]
+    settings, ranks = dict(SETTINGS), [{}]
     if num_processes > 1:
         store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         settings |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
@@ -90,9 +90,8 @@ def restart_together(num_processes: int, program: Path | str, *arguments: str | 
         start_method="forkserver",
         signals_to_handle="",  # those of the tests stay
     )
-    settings = {**ON_THE_CPU, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **environment}
-    with tempfile.NamedTemporaryFile() as output, mock.patch.dict(os.environ, settings):
-        words = [str(program), *map(str, arguments)]
+    words = [str(program), *map(str, arguments)]
+    with tempfile.NamedTemporaryFile() as output, mock.patch.dict(os.environ, SETTINGS | environment):
         elastic_launch(config, _become_as_told)(dict(os.environ), words, output.name)
         return Path(output.name).read_text(encoding="utf-8")
 

@@ -135,10 +135,6 @@ def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1Pretraini
     if case == "resumed":
         trainer = make_trainer(output, num_processes)
         return trainer, train(trainer, str(folder / "one" / f"checkpoint-{SAVED_UPDATE}"))
-    if case == "killed":
-        trainer = make_trainer(output, num_processes)
-        trainer.add_callback(KillLastProcess())
-        return trainer, train(trainer)
     if case == "restarted":
         saving = {"save_strategy": "steps", "save_steps": SAVED_UPDATE, "resume_from_checkpoint": "auto"}
         trainer = make_trainer(output, num_processes, **saving)

@@ -59,23 +59,15 @@ def test_each_stage_waits_for_the_one_before_and_each_step_runs_once(families, a
     assert len(ran) == len(set(ran))
 
 
-def write_task(folder, task, rows, splits=("train", "validation", "test")):
-    (folder / task).mkdir(parents=True)
-    for split in splits:
-        (folder / task / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def test_a_task_without_rows_is_told_before_hours_of_work(families, arguments, tmp_path, monkeypatch):
     arguments.data_dir = tmp_path / "data"
-    monkeypatch.setattr(families, "TASKS", {"sst2": None, "snli": None})
-    write_task(arguments.data_dir, "sst2", [{"sentence": "text", "label": 1}])
-    write_task(arguments.data_dir, "snli", [{"premise": "a", "hypothesis": "b", "label": 1}], ["validation", "test"])
-    with pytest.raises(SystemExit) as stopped:
-        families.check_data(arguments)
-    assert str(stopped.value) == f"{arguments.data_dir}: snli has no split train. Add its file."
-    (arguments.data_dir / "snli" / "validation.jsonl").rename(arguments.data_dir / "snli" / "train.jsonl")
-    with pytest.raises(SystemExit, match="snli has no split validation"):
-        families.check_data(arguments)
+    monkeypatch.setattr(families, "TASKS", {"snli": None})
+    (arguments.data_dir / "snli").mkdir(parents=True)
+    for split, missing in (("test", "train"), ("train", "validation")):
+        row = json.dumps({"premise": "a", "hypothesis": "b", "label": 1})
+        (arguments.data_dir / "snli" / f"{split}.jsonl").write_text(f"{row}\n")
+        with pytest.raises(SystemExit, match=f"^{arguments.data_dir}: snli has no split {missing}.* Add its file.$"):
+            families.check_data(arguments)
     (arguments.data_dir / "snli" / "test.jsonl").rename(arguments.data_dir / "snli" / "validation.jsonl")
     families.check_data(arguments)
 
@@ -127,13 +119,9 @@ def test_what_is_read_of_a_family(families, arguments, plain_tokenizer):
     tokenizer = family.tokenizer_of(plain_tokenizer)
     built = family.model_class(family.make_config(tokenizer, **sizes))
     built.save_pretrained(model.folder / "out")
-    log = [
-        {"tokens_per_second": 100.0, "num_input_tokens_seen": 720_000},
-        {"eval_loss": 3.0, "num_input_tokens_seen": 720_000},
-        {"tokens_per_second": 300.0, "num_input_tokens_seen": 1_800_000},
-        {"tokens_per_second": 200.0, "num_input_tokens_seen": 2_520_000},
-        {"eval_loss": 1.5, "num_input_tokens_seen": 2_520_000},
-    ]
+    log, seen = [], "num_input_tokens_seen"
+    for tokens, speed, loss in ((720_000, 100.0, 3.0), (1_800_000, 300.0, None), (2_520_000, 200.0, 1.5)):
+        log += [{"tokens_per_second": speed, seen: tokens}, *([{"eval_loss": loss, seen: tokens}] if loss else [])]
     (model.folder / "out" / "trainer_state.json").write_text(json.dumps({"log_history": log}))
     finish(model, num_input_tokens_seen=8_200_000, eval_loss=1.5, eval_mlm_loss=1.5, train_loss=2.0)
     answers = {

@@ -46,7 +46,7 @@ import     CPU seconds  0.040   0.050  built-in  × 1.25 (1.25 … 1.25)
 """
 
 
-def test_report_of_a_run_with_a_failed_script(run, scripts, tmp_path, capsys):
+def test_report_and_file_of_a_run_with_a_failed_script(run, scripts, tmp_path, capsys):
     code = run.main([*ONLY, "--rounds", "3", "--threads", "2", "--output", str(tmp_path)])
     assert code == 1
     assert scripts == [(3, 2, False), (3, False)]
@@ -56,17 +56,13 @@ def test_report_of_a_run_with_a_failed_script(run, scripts, tmp_path, capsys):
     table, _, rest = text.partition("\n1 of 2 targets met\n\ngeneration FAILED:\nTraceback (most recent call last):\n")
     assert table == TABLE
     assert rest.endswith("RuntimeError: The models disagree.\n")
-
-
-def test_what_is_saved(run, scripts, tmp_path):
-    run.main([*ONLY, "--rounds", "3", "--output", str(tmp_path)])
     (path,) = tmp_path.glob("*-bench.json")
     saved = json.loads(path.read_text(encoding="utf-8"))
     assert {"cores", "processor", "python", "torch", "transformers"} <= saved["machine"].keys()
     results = saved["results"]
     assert list(results) == ["pretraining", "generation", "loading"]
     for name, script in results.items():
-        assert (script["rounds"], script["threads"], script["quick"]) == (3, 1, False)
+        assert (script["rounds"], script["threads"], script["quick"]) == (3, 2, False)
         assert (script["error"] is None) == (name != "generation")
     rows = [row for script in results.values() for row in script["rows"]]
     assert [(row["work"], row["peer"], row["target"], row["ratio"]["rounds"]) for row in rows] == [
@@ -91,12 +87,6 @@ def test_a_quick_run_judges_and_writes_nothing(run, scripts, tmp_path, monkeypat
     printed = capsys.readouterr().out
     assert "targets met" not in printed and "written" not in printed
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_script_that_is_not_there_has_failed(run, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "finetuning", None)  # as if no file had this name
-    assert run.main(["--only", "finetuning", "--quick"]) == 1
-    assert "\nNo script has given a row.\n\nfinetuning FAILED:\n" in capsys.readouterr().out
 
 
 def test_the_tables_of_the_page_are_the_newest_figures(run, scripts, tmp_path):

@@ -1,6 +1,7 @@
 """The entry point: its help, refusals, what becomes of errors, and both ways to start it."""
 
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -141,21 +142,15 @@ def test_an_interruption_and_a_failed_push_are_one_line(capsys):
     assert end_of(failure.value, capsys) == (2, f"gpt1 finetune: {failure.value}\n")
 
 
-def test_weights_that_were_cut_short(capsys, tmp_path):
+def test_files_that_were_cut_short(capsys, tmp_path, tiny_tokenizer):
     from safetensors import safe_open
 
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(b"\x08")
-    code, text = end_of(None, capsys, lambda: safe_open(path, "pt"))
-    assert code == 2 and "header too small. It is damaged. Copy or download the folder again." in text
-
-
-def test_a_tokenizer_that_was_cut_short(capsys, tmp_path, tiny_tokenizer):
     tiny_tokenizer.save_pretrained(tmp_path)
-    path = tmp_path / "tokenizer.json"
-    path.write_text(path.read_text(encoding="utf-8")[:300], encoding="utf-8")
-    code, text = end_of(None, capsys, lambda: open_tokenizer(tmp_path))
-    assert code == 2 and "It is damaged. Copy or download the folder again." in text
+    for name in ("tokenizer.json", "model.safetensors"):
+        (tmp_path / name).write_bytes(b"\x08")
+    for action in (lambda: safe_open(tmp_path / "model.safetensors", "pt"), lambda: open_tokenizer(tmp_path)):
+        code, text = end_of(None, capsys, action)
+        assert code == 2 and "It is damaged. Copy or download the folder again." in text
 
 
 def test_mistakes_in_the_code_keep_their_traceback():
@@ -176,7 +171,8 @@ def test_a_process_of_a_launch_says_which_it_is(capsys, monkeypatch):
 
 
 def test_help_whose_reader_has_gone_is_no_error():
-    program = "from modeling_gpt1.commands.entry import main; main(['plot', '--help'])"
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.stdout.close()
-    assert process.stderr.read() == b"" and process.wait() in (0, 1)
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = subprocess.run([sys.executable, "-I", "-S", "-c", START, "--help"], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (run.returncode, run.stderr) == (1, b"")

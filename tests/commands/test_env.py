@@ -4,8 +4,6 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-import torch
-
 from modeling_gpt1.commands import env
 
 
@@ -20,11 +18,3 @@ def test_facts_of_a_bug_report(capsys, monkeypatch):
     assert {"system", "Python", "devices", "threads", "gradio"} <= set(lines)
     assert lines["flash-attn"] == "not installed"
     assert not [private for private in ("hf_secret", str(Path.home()), os.getcwd()) if private in text]
-
-
-def test_an_accelerator_is_told_by_its_name(monkeypatch, capsys):
-    monkeypatch.setattr(env, "default_device", lambda: torch.device("mps"))
-    monkeypatch.setattr(env, "accelerator_name", lambda: "M4")
-    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
-    env.main([])
-    assert "- devices: 1 × mps (M4)\n" in capsys.readouterr().out

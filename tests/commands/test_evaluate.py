@@ -45,15 +45,6 @@ def test_a_folder_names_its_task_and_no_library_is_heard(save_model, data_dir, t
     assert capfd.readouterr().err == "" and [one for one in caplog.messages if "of the tokens" not in one] == []
 
 
-def test_the_folder_of_a_run_keeps_its_settings(save_model, data_dir, tmp_path):
-    model = save_model(tmp_path / "run")
-    (tmp_path / "run" / "run.yaml").write_text("seed: 1\n")
-    arguments = ["--model", model, "--data_dir", data_dir, "--output_dir", model, "--device", "cpu"]
-    evaluate.main([*arguments, "--tasks", "copa", "--max_eval_samples", "1"])
-    assert (tmp_path / "run" / "run.yaml").read_text() == "seed: 1\n"
-    assert "| copa | validation | 1 of 2 | 0 | acc |" in (tmp_path / "run" / "table.md").read_text()
-
-
 def test_the_checkpoints_of_a_run(save_model, data_dir, tmp_path):
     for step in (10, 5):
         save_model(tmp_path / "run" / f"checkpoint-{step}", seed=step)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from safetensors import safe_open
 
 from modeling_gpt1 import NOVELS, GPT1Config, GPT1ForCausalLM
-from modeling_gpt1.commands import entry
 from modeling_gpt1.commands.arguments import parser_of
 from tokenization import GPT1Tokenizer
 
@@ -103,14 +101,3 @@ def test_it_drafts_for_a_larger_model(novels):
             drafted = model.generate(ids, assistant_model=small, **options)
         assert drafted.tolist() == alone.tolist() and alone.shape == (1, 18)
     assert len(calls) < 12
-
-
-def test_a_fine_tuning_starts_from_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("own.csv").write_text("text,label\n" + "a fine tale,good\na dull tale,bad\n" * 4, encoding="utf-8")
-    words = "--model gpt1-novels --train_file own.csv --traversal classification --columns text=text label=label"
-    quick = "--do_train --max_steps 1 --use_cpu --report_to none --output_dir out"
-    entry.main(["finetune", *words.split(), *quick.split()])
-    assert re.search(r"^model: gpt1-novels$", Path("out/run.yaml").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    with safe_open("out/model.safetensors", "pt") as weights:
-        assert {weights.get_slice(name).get_dtype() for name in weights.keys()} == {"F32"}

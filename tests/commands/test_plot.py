@@ -15,14 +15,8 @@ def make_records(scale=1.0, num_steps=4):
     records = []
     for step in range(1, num_steps + 1):
         place = {"step": step, "num_input_tokens_seen": 1000 * step}
-        figures = {
-            "loss": scale / step,
-            "learning_rate": 0.1,
-            "grad_norm": scale,
-            "tokens_per_second": 5.0,
-            "mfu": 0.4,
-        }
-        records.append({**place, **figures})
+        figures = {"loss": scale / step, "learning_rate": 0.1, "grad_norm": scale, "tokens_per_second": 5.0}
+        records.append({**place, **figures, "mfu": 0.4})
     records.append({**place, "eval_loss": 2.0, "eval_perplexity": 7.4 * scale})
     records.append({"step": step, "samples": ["it was"]})
     return [*records, {**place, "train_runtime": 3.0, "train_loss": 1.0}]
@@ -55,10 +49,8 @@ def test_every_run_is_a_line_in_every_panel():
         "model FLOP utilisation": [(small, [0.4] * 4), (large, [0.4] * 3)],
     }
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["small", "large"]
-    assert {axes.get_title() for axes in figure.axes if axes.get_yscale() == "log"} == {
-        "held-out perplexity",
-        "gradient norm",
-    }
+    of_logarithms = {axes.get_title() for axes in figure.axes if axes.get_yscale() == "log"}
+    assert of_logarithms == {"held-out perplexity", "gradient norm"}
     assert {axes.get_xlabel() for axes in figure.axes} == {"tokens seen"}
 
 

@@ -1,6 +1,5 @@
 """The wheel: the console script starts from it alone, and finds what lies beside the code."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,9 +9,8 @@ from pathlib import Path
 import pytest
 from helpers_wheel import build_wheel, pip
 
-from modeling_gpt1 import NOVELS, GPT1ForCausalLM, continue_prompts
+from modeling_gpt1 import NOVELS
 from modeling_gpt1.commands import entry
-from tokenization import GPT1Tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATIONS = ROOT / "modeling_gpt1" / "commands" / "accelerate"
@@ -47,15 +45,3 @@ def test_the_script_starts_without_any_other_package(wheel, tmp_path):
     assert gpt1("--version").stdout == f"gpt1 {wheel.name.split('-')[1]}\n"
     assert gpt1("finetun").returncode == 2
     assert Path(gpt1("--launch-configs").stdout.strip()) == tmp_path / "modeling_gpt1" / "commands" / "accelerate"
-
-
-def test_the_model_of_the_wheel_writes_without_a_network(wheel, tmp_path):
-    pip("install", "--target", tmp_path / "site", wheel)
-    (tmp_path / "empty").mkdir()
-    command = [sys.executable, "-m", "modeling_gpt1.commands", "generate", "gpt1-novels", "--device", "cpu"]
-    command += ["--prompts", "it was", "--temperature", "0", "--max_new_tokens", "4"]
-    alone = {"PYTHONPATH": str(tmp_path / "site"), "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "empty")}
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **alone})
-    model, tokenizer = GPT1ForCausalLM.from_pretrained(NOVELS), GPT1Tokenizer.from_pretrained(NOVELS)
-    (texts,) = continue_prompts(model.eval(), tokenizer, ["it was"], max_new_tokens=4, do_sample=False)
-    assert json.loads(ran.stdout or ran.stderr) == {"prompt": "it was", "continuations": texts}

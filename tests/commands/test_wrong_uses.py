@@ -17,14 +17,12 @@ GENERATE = ["generate", "--model"]
 REPRODUCE = ["reproduce", "--model", "m", "--output_dir", "{0}/out"]
 # Words of the command line, and parts of the sentence.
 WRONG = [
-    (["finetun"], "unknown command 'finetun'; the closest is 'finetune'"),
     (["finetune", "--taks", "rte"], "unknown flag --taks (did you mean '--task'?)"),
     (["generate", "--max_train_samples", "3"], "unknown flag --max_train_samples."),
     (["finetune", "--task", "rte", "--learning_rate", "fast", *START], "--learning_rate", "'fast'"),
     (["finetune", "--task", "rte", "--eval_strategy", "step", *START], "--eval_strategy", "'step'", "'steps'"),
     ([*TEXT, "--lr_scheduler_type=slow"], "slow is not a valid", "'linear'"),
     ([*TEXT, "--max_steps", "0"], "--max_steps is 0", "Give a number of updates"),
-    ([*TEXT, "--max_eval_blocks", "0"], "--max_eval_blocks is 0", "at least 1"),
     ([*FILES, *START, "--max_train_samples=-1"], "--max_train_samples is -1", "at least 1"),
     (["zero-shot", "--model", "{0}/model", "--max_eval_samples", "0"], "--max_eval_samples is 0", "at least 1"),
     ([*GENERATE, "m", "--batch_size", "0"], "--batch_size is 0", "at least 1"),
@@ -37,40 +35,31 @@ WRONG = [
     ([*FILES, *START[:-1], "--do_eval", "--n_transfer", "1"], "--n_transfer 1 leaves layers to train", "--do_train"),
     ([*GENERATE, "{0}/modle"], "--model {0}/modle is no folder"),
     ([*GENERATE, "{0}/model", "--temperature=-1"], "--temperature is -1", "Pass 0"),
+    ([*GENERATE, "{0}/model", "--prompt_file", "nowhere.txt"], "nowhere.txt: No such file"),
     (["predict", "m", "--file", "{0}/train.csv", "--output_file", "o.xlsx"], "--output_file o.xlsx", ".csv or .jsonl"),
     ([*FILES, "--validation_file", "{0}/head.csv", *START], "{0}/head.csv has no rows"),
     ([*FILES, "--validation_file", "{0}/trian.csv", *START], "{0}/trian.csv does not exist"),
     ([*TEXT, "--tokenizer_name", "{0}/model", "--num_merges", "9"], "--num_merges 9", "Leave one of them out"),
     (["zero-shot", "--model", "{0}/model", "--tasks", "cola", "sst3"], "'sst3'", "sst2"),
     ([*FILES, "--model", "{0}/modle", *RUN], "--model {0}/modle is no folder with a config.json", "or a hub id"),
-    ([*GENERATE, "{0}"], "--model {0} is no folder with a config.json. Pass one"),
     ([*TEXT, "--model", "{0}/words.txt"], "--model {0}/words.txt is no folder with"),
-    (["zero-shot", "--model", "{0}/words.txt"], "--model {0}/words.txt is no folder with"),
-    (["predict", "{0}/modle", "--file", "{0}/train.csv"], "--model {0}/modle is no folder with"),
     (["finetune", "--config", "{0}/nope.yaml"], "{0}/nope.yaml: No such file"),
     (["finetune", "--config", "{0}/list.yaml"], "--config {0}/list.yaml has no settings", "`seed: 1`"),
     (["finetune", "--config", "{0}/broken.yaml"], "--config {0}/broken.yaml cannot be read", "line 2, column 1"),
     (["finetune", "--config", "{0}/broken.json"], "--config {0}/broken.json cannot be read", "line 1, column 11"),
-    (
-        ["finetune", "--config", "{0}/typo.yaml"],
-        "--config {0}/typo.yaml: unknown flag --sede (did you mean '--seed'?)",
-    ),
+    (["finetune", "--config", "{0}/typo.yaml"], "--config {0}/typo.yaml: unknown flag --sede (did you mean '--seed'"),
     ([*FILES, *FRESH, "--config_overrides", "hiddensize=128"], "'hiddensize=128'", "did you mean 'hidden_size'?"),
     ([*FILES, *FRESH, "--config_overrides", "hidden_size=big"], "hidden_size=big", "expected int"),
     ([*FILES, *FRESH, "--config_overrides", "hidden_size=7"], "hidden_size=7", "(12)"),
     ([*FILES[:-1], "txt=text", *START], "--columns has the roles label, txt", "needs text"),
     (["predict", "{0}/model", "--file", "{0}/train.csv"], "--model {0}/model has no task head", "`gpt1 finetune`"),
-    (["plot", "{0}/model"], "{0}/model has no log", "`--output_dir` of a run"),
     (["convert", "--source", "{0}/nope", "--output_dir", "{0}/out"], "{0}/nope has neither", "hf download"),
     ([*REPRODUCE, "--experiments", "tuning"], "--experiments", "'tuning'", "'fine_tuning'"),
     ([*REPRODUCE, "--finetune_arguments", "--seed", "3"], "--finetune_arguments has --seed"),
-    (
-        [*REPRODUCE, "--finetune_arguments", "--lerning_rate=1"],
-        "did you mean '--learning_rate'?",
-        "gpt1 finetune --help",
-    ),
+    ([*REPRODUCE, "--finetune_arguments", "--lerning_rate=1"], "did you mean '--learning_rate'?", "finetune --help"),
     ([*REPRODUCE, "--finetune_arguments", "--save_strategy", "epochs"], "--save_strategy", "'epochs'", "'epoch'"),
-    ([*REPRODUCE, "--finetune_arguments", "--max_eval_samples", "0"], "--max_eval_samples is 0", "at least 1"),
+    (["evaluate", "--model", "{0}/model", "--tasks", "copa", "--batch_tokens", "0"], "--batch_tokens is 0"),
+    (["evaluate", "--model", "{0}/model", "--tasks", "copa", "--device", "gpu"], "--device gpu"),
     (["completion", "tcshx"], "'tcshx'", "'zsh'"),
 ]
 
@@ -104,5 +93,5 @@ def test_a_wrong_use_is_told_in_a_sentence(words, parts, folder, capsys, monkeyp
     with pytest.raises(SystemExit) as end:
         entry.main([word.format(folder) for word in words])
     told = capsys.readouterr().err
-    assert end.value.code == 2 and told.count("\n") == 1 and told.startswith(f"gpt1{':' if len(words) == 1 else ' '}")
+    assert end.value.code == 2 and told.count("\n") == 1 and told.startswith("gpt1 ")
     assert [part for part in parts if part.format(folder) not in told] == [], told

@@ -4,23 +4,14 @@ Losses and gradient norms agree to a relative 1e-5, weights to 1e-5.
 """
 
 import json
-import re
 
 import helpers_pretraining
 import pytest
 import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_simple_launcher_cmd_env
-from helpers_launch import ACCELERATE, IS_AFTER_5_17, fork_together, restart_together, run_together
-from helpers_pretraining import (
-    NUM_ROWS,
-    NUM_UPDATES,
-    ROWS_PER_UPDATE,
-    SAVED_UPDATE,
-    make_model,
-    make_trainer,
-    train,
-)
+from helpers_launch import ACCELERATE, IS_AFTER_5_17, restart_together, run_together
+from helpers_pretraining import NUM_ROWS, NUM_UPDATES, ROWS_PER_UPDATE, SAVED_UPDATE, make_model, make_trainer, train
 
 from modeling_gpt1 import GPT1ForCausalLM
 
@@ -92,22 +83,17 @@ def test_a_checkpoint_of_two_processes_goes_on_in_one(folder, tmp_path):
     assert_same_weights(trainer.model.state_dict(), weights_in(folder / "one"))
 
 
-def test_accelerate_launch_refuses_lone_processes_and_ends_when_one_is_killed(folder, tmp_path):
-    """The training in between is that of torchrun."""
-    (code,), output = fork_together(1, *ACCELERATE, SCRIPT, tmp_path, "alone", "map", "killed")
-    refusal = (
-        "2 processes were launched, but each would train alone. Pass --use_cpu (`use_cpu=True`) where there is no "
-        "accelerator for each of them."
-    )
+def test_accelerate_launch_refuses_lone_processes_and_trains_as_torchrun(folder, tmp_path):
+    run_together(1, *ACCELERATE, SCRIPT, tmp_path, "alone", "map")
     accelerators = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
-    assert records(tmp_path, "alone") == ([refusal] * 2 if accelerators == 0 else [None] * 2)
+    for said in records(tmp_path, "alone"):
+        assert "2 processes were launched, but each would train alone" in (said or "") or (
+            accelerators and said is None
+        )
     assert not (tmp_path / "alone").exists()
     for record, expected in zip(records(tmp_path, "map"), records(folder, "map"), strict=True):
         assert_same_run(record, expected)
         assert record["seen"] == expected["seen"]
-    assert code == 1 and not list(tmp_path.glob("killed-*.json"))
-    named = r"rank +: 1 \(local_rank: 1\)\n +exitcode +: -9 \(pid: \d+\)"
-    assert re.search(named, output) and "Signal 9 (SIGKILL)" in output, output[-10000:]
 
 
 def test_torchrun_restarts_processes_of_which_one_is_killed(folder, tmp_path):
@@ -133,10 +119,6 @@ def test_a_launch_that_starts_one_process_of_two_is_refused(num_processes, tmp_p
         monkeypatch.setenv("MASTER_ADDR", "node1")  # as a cluster may have set it
         make_trainer(tmp_path / "output", 1)
         return
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match="was given several processes, but started only one.* Use `torchrun --nproc_"):
         make_trainer(tmp_path / "output", 1)
-    assert str(error.value) == (
-        "`accelerate launch` was given several processes, but started only one, as it does with --cpu. Use `torchrun "
-        "--nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
-    )
     assert not (tmp_path / "output").exists()

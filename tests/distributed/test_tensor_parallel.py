@@ -43,14 +43,8 @@ def record_of(name: str, model) -> dict:
     batch = batch_for(name)
     output = model(**batch)
     output.loss.backward()
-    block = model.transformer.h[1]
-    parameters = {
-        "embedding": model.transformer.tokens_embed.weight,
-        "columns": block.mlp.up_proj.weight,
-        "rows": block.attn.o_proj.weight,
-        "bias of rows": block.mlp.down_proj.bias,
-    }
-    record = {f"gradient of the {part}": whole(parameter.grad) for part, parameter in parameters.items()}
+    parts = ("tokens_embed.weight", "h.1.mlp.up_proj.weight", "h.1.attn.o_proj.weight", "h.1.mlp.down_proj.bias")
+    record = {f"gradient of {part}": whole(model.transformer.get_parameter(part).grad) for part in parts}
     record["loss"] = whole(output.loss)
     if name == "double_heads":
         return record | {key: whole(output[key]) for key in ("task_loss", "lm_loss", "task_logits")}
@@ -84,14 +78,9 @@ def test_two_processes_give_what_one_gives(name, folder):
 
 
 def local_sizes(model) -> dict[str, list[int]]:
-    block = model.transformer.h[0]
-    modules = {
-        "q_proj": block.attn.q_proj,
-        "o_proj": block.attn.o_proj,
-        "up_proj": block.mlp.up_proj,
-        "tokens_embed": model.transformer.tokens_embed,
-    }
-    return {name: list(module.weight.to_local().shape) for name, module in modules.items()}
+    paths = ("h.0.attn.q_proj", "h.0.attn.o_proj", "h.0.mlp.up_proj", "tokens_embed")
+    weights = {path.split(".")[-1]: model.transformer.get_parameter(f"{path}.weight") for path in paths}
+    return {name: list(weight.to_local().shape) for name, weight in weights.items()}
 
 
 def main(folder: str) -> None:

@@ -15,20 +15,17 @@ TRAVERSALS = ("classification", "entailment", "similarity", "multiple_choice")
 
 
 @pytest.fixture(scope="module")
-def world():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(EXAMPLES))
-        yield importlib.import_module("small_world")
-    sys.modules.pop("small_world")
-
-
-@pytest.fixture(scope="module")
-def quickstart(world):
-    pytest.importorskip("matplotlib")
+def quickstart():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(EXAMPLES))
         yield importlib.import_module("quickstart")
-    sys.modules.pop("quickstart")
+    for name in ("quickstart", "small_world"):
+        sys.modules.pop(name)
+
+
+@pytest.fixture(scope="module")
+def world(quickstart):
+    return sys.modules["small_world"]
 
 
 def words_of(text):
@@ -135,16 +132,8 @@ def test_variants_start_from_what_they_say(quickstart, tmp_path):
 def test_run_at_the_smallest_sizes(quickstart, tmp_path, capsys, monkeypatch):
     context = multiprocessing.get_context("fork")  # new interpreters import longer than all of this takes
     monkeypatch.setattr(quickstart.multiprocessing, "get_context", lambda _: context)
-    sizes = {
-        "num_stories": 60,
-        "num_merges": 60,
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "pretraining_updates": 3,
-        "train_rows": 16,
-        "test_rows": 8,
-        "finetuning_epochs": 1,
-    }
+    sizes = {"num_stories": 60, "num_merges": 60, "hidden_size": 32, "num_hidden_layers": 1, "pretraining_updates": 1}
+    sizes |= {"train_rows": 8, "test_rows": 8, "finetuning_epochs": 1}
     flags = [text for name, value in sizes.items() for text in (f"--{name}", str(value))]
     quickstart.main(["--output_dir", str(tmp_path), *flags])
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import datasets
 import pytest
-from conftest import SENTENCES, SPLIT_IN_TWO_WAYS
+from conftest import SENTENCES
 
 import modeling_gpt1
 import tokenization
@@ -111,26 +111,7 @@ def test_scores(script, language_model, tmp_path, capsys):
     assert re.fullmatch(r"sst2 \{'accuracy': (0\.\d+|1\.0), 'normalised': -?\d\.\d+\}", answers)
 
 
-def test_scores_a_task_of_one_split(script, language_model, tmp_path, capsys):
-    (tmp_path / "data" / "dpr").mkdir(parents=True)
-    row = {"sentence": "he paid as he needed it", "pronoun": "he", "pronoun_offset": 11, "label": 0}
-    row["candidates"] = ["the farmer", "the train"]
-    (tmp_path / "data" / "dpr" / "train.jsonl").write_text(json.dumps(row) + "\n")
-    script("score").main(["--model", language_model, "--task", "dpr", "--data_dir", str(tmp_path / "data")])
-    assert capsys.readouterr().out.splitlines()[-1].startswith("dpr {'accuracy': ")
-
-
 PAIRS = [{"source": text, "target": " ".join(reversed(text.split()))} for text in SENTENCES]
-
-
-def test_more_shots_than_rows(script, language_model, tmp_path):
-    module, path = script("prompted_generation"), tmp_path / "pairs.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
-    arguments = ["--model", language_model, "--file", str(path), "--max_new_tokens", "2", "--prompt", "{}\\n:"]
-    with pytest.raises(ValueError) as error:
-        module.main([*arguments, "--shots", str(len(PAIRS))])
-    count = len(PAIRS)
-    assert str(error.value) == f"{path} has {count} rows, and {count} are shown. Add rows, or lower --shots."
 
 
 def test_prompts_and_scores_of_prompted_generation(script, language_model, tmp_path, capsys, monkeypatch):
@@ -151,21 +132,6 @@ def test_prompts_and_scores_of_prompted_generation(script, language_model, tmp_p
     assert bleu.startswith("BLEU = 100.00") and rouge == [
         f"{name} F1 = 1.0000" for name in ("rouge1", "rouge2", "rougeL")
     ]
-
-
-def test_prompts_of_openai_gpt_are_those_of_gpt1(
-    script, openai_gpt_folder, plain_tokenizer, tmp_path, capsys, monkeypatch
-):
-    module, path, seen = script("prompted_generation"), tmp_path / "pairs.jsonl", []
-    path.write_text(json.dumps({"source": SPLIT_IN_TWO_WAYS, "target": "a"}) + "\n")
-
-    def answer(model, tokenizer, prompts, **options):
-        seen.extend(tokenizer(prompts)["input_ids"])
-        return [["a"] for _ in prompts]
-
-    monkeypatch.setattr(module, "continue_prompts", answer)
-    module.main(["--model", str(openai_gpt_folder), "--file", str(path), "--prompt", "{}", "--shots", "0"])
-    assert seen == [plain_tokenizer(SPLIT_IN_TWO_WAYS)["input_ids"]]
 
 
 def test_prompted_generation_prints_answers_as_they_come(script, language_model, tmp_path, capsys):

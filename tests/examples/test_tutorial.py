@@ -17,7 +17,7 @@ from hub.stand_in import serve
 from nbclient import NotebookClient
 
 PATH = Path(__file__).resolve().parents[2] / "examples" / "tutorial.ipynb"
-SMALL = {"PRETRAINING_UPDATES": "20", "EPOCHS": "2", "HUB_MODEL_ID": '"me/small-reviews"'}
+SMALL = {"PRETRAINING_UPDATES": "4", "EPOCHS": "1", "HUB_MODEL_ID": '"me/small-reviews"'}
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +78,8 @@ def test_the_repository_has_the_outputs_of_a_whole_run(notebook):
     assert float(perplexity["data"]["text/plain"]) < 1.6  # of 2,000 updates
     text = json.dumps([cell.outputs for cell in code])
     assert re.findall(r"/(?:home|root|usr|tmp)/|\d\d:\d\d|Runtime|stderr", text) == []
-    assert re.findall(
-        r"glorious[^→]*→ \[\{'label': '(\w+)'|vile[^→]*→ \[\{'label': '(\w+)'", json.loads(text)[-2][0]["text"]
-    ) == [
-        ("positive", ""),
-        ("", "negative"),
-    ]
+    answers = re.findall(r"(glorious|vile)[^→]*→ \[\{'label': '(\w+)'", json.loads(text)[-2][0]["text"])
+    assert answers == [("glorious", "positive"), ("vile", "negative")]
     nbformat.validate(notebook)
 
 
@@ -94,13 +90,11 @@ def test_what_is_shown(run):
     (parts,) = outputs(executed, "trainer, _, _")
     l3, l2, l1 = (float(figure) for figure in re.findall(r"\d\.\d{4}", parts["text"]))
     assert l3 == pytest.approx(l2 + 0.5 * l1, abs=2e-4)
-    assert l1 > 2  # nats: 20 updates do not learn the stories
+    assert l1 > 2  # nats: 4 updates do not learn the stories
     shown = outputs(executed, "trainer.save_model()")
     # What was printed comes in parts if something else comes between.
     answers = "".join(output["text"] for output in shown if output.get("name") == "stdout")
-    assert re.findall(r"→ \[\{'label': '(\w+)'", answers) in [
-        [first, second] for first in ("positive", "negative") for second in ("positive", "negative")
-    ]
+    assert len(re.findall(r"→ \[\{'label': '(?:posi|nega)tive'", answers)) == 2
 
 
 def test_what_is_published(run):

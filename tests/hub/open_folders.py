@@ -30,7 +30,7 @@ def outputs_of(model, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
 
 def open_case(root: Path, case: dict) -> dict:
-    batch, again = load_file(root / case["batch"]), root / "again" / case["name"]
+    batch, again = load_file(root / f"{case['name']}.batch.safetensors"), root / "again" / case["name"]
     auto_class = getattr(transformers, case["opened_with"], None)
     if auto_class is None:  # no Auto class is for two heads
         auto_class = get_class_from_dynamic_module(f"modeling_gpt1.{case['opened_with']}", case["source"])
@@ -48,8 +48,7 @@ def open_case(root: Path, case: dict) -> dict:
     }
 
 
-def read_texts(folder: Path, texts: list) -> dict:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+def read_texts(tokenizer, texts: list) -> dict:
     batch = tokenizer([text for text in texts if isinstance(text, str)], padding=True)
     return {
         "class": type(tokenizer).__name__,
@@ -59,7 +58,7 @@ def read_texts(folder: Path, texts: list) -> dict:
         ],
         "decoded": tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True),
         "padded": [batch["input_ids"], batch["attention_mask"]],
-        "control_ids": [tokenizer.start_token_id, tokenizer.delimiter_token_id, tokenizer.extract_token_id],
+        "control_ids": [getattr(tokenizer, f"{name}_token_id") for name in ("start", "delimiter", "extract")],
         "pad": [tokenizer.pad_token, tokenizer.pad_token_id, tokenizer.padding_side],
         "model_max_length": tokenizer.model_max_length,
     }
@@ -74,8 +73,7 @@ def refused_without_trust(folder: Path) -> str:
 
 
 def printed_by(code: str) -> str:
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         exec(code, {})
     return output.getvalue()
 
@@ -85,8 +83,8 @@ def main(root: Path) -> None:
     report = {
         "importable": [name for name in ABSENT if find_spec(name) is not None],
         "opened": {case["name"]: open_case(root, case) for case in cases["models"]},
-        "tokenizer": read_texts(root / cases["classifier"], cases["texts"]),
-        "refusal": refused_without_trust(root / cases["classifier"]),
+        "tokenizer": read_texts(transformers.AutoTokenizer.from_pretrained(root / "classifier"), cases["texts"]),
+        "refusal": refused_without_trust(root / "classifier"),
         "printed": {folder: printed_by(code) for folder, code in cases["usages"].items()},
     }
     (root / "report.json").write_text(json.dumps(report), encoding="utf-8")

@@ -43,9 +43,7 @@ class StandIn:
     commits: dict[str, list[Commit]] = field(default_factory=dict)
     """Repository, or `repository@branch`, to its commits, the oldest first."""
     faults: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Repository to a step (create, auth-check, preupload, lfs, commit) and its status."""
-    requests: list[str] = field(default_factory=list)
-    """Method and path of every request."""
+    """Repository to a step (create, preupload, commit) and its status."""
     uploads: dict[str, bytes] = field(default_factory=dict)
     """LFS files by their SHA-256."""
     cards: list[str] = field(default_factory=list)
@@ -75,12 +73,11 @@ def faults_of_card(text: str) -> list[str]:
         data = ModelCard(text).data  # which reads task, dataset and metrics of each entry of the model-index
     except (ValueError, yaml.YAMLError) as error:
         return [str(error)]
-    texts = {name: data.get(name) for name in ("license", "pipeline_tag", "library_name")}
-    faults = [f'"{name}" must be a string' for name, value in texts.items() if not isinstance(value, str | None)]
-    for name in ("tags", "datasets", "metrics"):
-        value = data.get(name)
-        if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
-            faults.append(f'"{name}" must be an array of strings')
+    faults = []
+    for name in ("license", "pipeline_tag", "library_name", "tags", "datasets", "metrics"):
+        values = [data.get(name)] if name in ("license", "pipeline_tag", "library_name") else data.get(name) or []
+        if not (isinstance(values, list) and all(isinstance(value, str | None) for value in values)):
+            faults.append(f'"{name}" must be a string, or an array of them')
     languages = data.get("language") or []
     for language in [languages] if isinstance(languages, str) else languages:
         if not re.fullmatch(r"[a-z]{2,3}|multilingual|code", str(language)):
@@ -111,7 +108,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
-        self.hub.requests.append(f"{self.command} {path}")
         body = self._read_body()
         try:
             for pattern, method in ROUTES:
@@ -149,9 +145,6 @@ class Handler(BaseHTTPRequestHandler):
             raise Refusal(401, "Invalid username or password.")
         if token == "hf_read":
             raise Refusal(403, f"You don't have the rights to write to {repo_id}")
-        self._fail(repo_id, step)
-
-    def _fail(self, repo_id: str, step: str) -> None:
         faulty_step, status = self.hub.faults.get(repo_id, (None, None))
         if step == faulty_step:
             raise Refusal(status, HTTPStatus(status).phrase)
@@ -194,14 +187,9 @@ class Handler(BaseHTTPRequestHandler):
     def preupload(self, body: bytes, repo_id: str) -> None:
         self._check_write(repo_id, "preupload")
         self._history(repo_id)
-        files = [
-            {
-                "path": file["path"],
-                "uploadMode": "lfs" if file["path"].endswith(LFS_ENDINGS) else "regular",
-                "shouldIgnore": False,
-            }
-            for file in json.loads(body)["files"]
-        ]
+        paths = [file["path"] for file in json.loads(body)["files"]]
+        modes = {path: "lfs" if path.endswith(LFS_ENDINGS) else "regular" for path in paths}
+        files = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes.items()]
         self._send({"files": files})
 
     def lfs_batch(self, body: bytes, repo_id: str) -> None:
@@ -223,16 +211,13 @@ class Handler(BaseHTTPRequestHandler):
         self._history(repo_id, revision)
         message, added = "", {}
         for line in body.decode().splitlines():
-            item = json.loads(line)
-            value = item["value"]
-            if item["key"] == "header":
+            key, value = (json.loads(line)[part] for part in ("key", "value"))
+            if key == "header":
                 message = value["summary"]
-            elif item["key"] == "file":
-                added[value["path"]] = base64.b64decode(value["content"])
-            elif item["key"] == "lfsFile":
-                added[value["path"]] = self.hub.uploads[value["oid"]]
             else:
-                raise Refusal(400, f"The stand-in knows no {item['key']}")
+                lies_apart = key == "lfsFile"
+                content = self.hub.uploads[value["oid"]] if lies_apart else base64.b64decode(value["content"])
+                added[value["path"]] = content
         commit = self.hub.commit(branch_key(repo_id, revision), message, added)
         url = f"{self.hub.url}/{repo_id}/commit/{commit.sha}"
         self._send({"commitOid": commit.sha, "commitUrl": url, "success": True})

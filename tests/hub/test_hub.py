@@ -15,13 +15,12 @@ from huggingface_hub import ModelCard
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = {
-    "me/unlucky": ("commit", 500),
-    "me/cannot-create": ("create", 500),
-    "me/cannot-prepare": ("preupload", 403),
-    "me/cannot-commit": ("commit", 500),
+    **dict.fromkeys(("me/unlucky", "me/cannot-commit"), ("commit", 500)),
+    **{"me/cannot-create": ("create", 500), "me/cannot-prepare": ("preupload", 403)},
 }
 SAVED = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 RESULTS = ["all_results.json", "eval_results.json", "train_results.json"]
+FINE_TUNED = sorted(["README.md", "trainer_state.json", "eval_predictions.jsonl", *SAVED, *RESULTS])
 PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 ZIP_OF_TORCH, PICKLE_PROTOCOL = b"PK\x03\x04", b"\x80"
 REMEDY = "Mend the cause (`hf auth login` or HF_TOKEN gives a token that may write)"
@@ -59,32 +58,23 @@ class Visit:
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory):
-    """A folder with what an installation has: the template of the card lies in the package."""
-    folder = tmp_path_factory.mktemp("installed")
+def visit(tmp_path_factory):
+    """From what an installation has: the template of the card lies in the package."""
+    folder, package = tmp_path_factory.mktemp("hub"), tmp_path_factory.mktemp("installed")
     for name in ("modeling_gpt1", "tokenization"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "hub_card.md", folder / "modeling_gpt1")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def visit(package, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("hub")
+        shutil.copytree(ROOT / name, package / name)
+    shutil.copy(ROOT / "hub_card.md", package / "modeling_gpt1")
     with serve() as hub:
         hub.faults.update(FAULTS)
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
         environment = {
             **inherited,
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
             "PYTHONPATH": os.pathsep.join([str(package), str(ROOT / "tests")]),
             "HF_ENDPOINT": hub.url,
             "HF_HOME": str(folder / "home"),
             "HF_TOKEN": "hf_write",
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_XET": "1",
-            "OMP_NUM_THREADS": "1",
-            "TOKENIZERS_PARALLELISM": "false",
             "TMPDIR": str(folder),
         }
         command = [sys.executable, str(ROOT / "tests" / "hub" / "client.py"), str(folder)]
@@ -94,8 +84,7 @@ def visit(package, tmp_path_factory):
 
 
 def test_the_cases_end_well_but_those_that_say_that_they_do_not(visit):
-    failing = ("fine_tune_with_a_failing_upload", "fine_tune_with_a_token_that_may_not_write")
-    failing += ("fine_tune_for_a_repository_of_others", "push_checkpoints")
+    failing = ("fine_tune_with_a_failing_upload", "fine_tune_for_a_repository_of_others", "push_checkpoints")
     assert Path(visit.record["package"]).parent == visit.package / "modeling_gpt1"
     for case, code in visit.record["codes"].items():
         assert code == (2 if case in failing else 0), visit.output(case)
@@ -127,9 +116,7 @@ def test_what_is_pushed(visit):
     ]
     pre_trained = sorted(["README.md", "generation_config.json", "trainer_state.json", *SAVED, *RESULTS])
     assert visit.commits("me/books") == [("End of training", pre_trained)]
-    fine_tuned = sorted(["README.md", "eval_predictions.jsonl", "trainer_state.json", *SAVED, *RESULTS])
-    assert visit.commits("me/moods") == [("End of training", fine_tuned)]
-    assert visit.commits("me/bert-moods") == [("End of training", fine_tuned)]
+    assert visit.commits("me/moods") == visit.commits("me/bert-moods") == [("End of training", FINE_TUNED)]
     beside_pickles = sorted(["README.md", "events/readable.log", *SAVED])
     assert visit.commits("me/clean") == [("End of training", beside_pickles), ("Model save", beside_pickles)]
     failed = [name for name in FAULTS if name != "me/unlucky"]
@@ -179,14 +166,12 @@ def test_the_hub_checks_every_card(visit):
 
 @pytest.mark.parametrize(
     ("name", "cause"),
-    [
-        ("cannot-create", "500 Internal Server Error' for url '{url}/api/repos/create'"),
-        ("cannot-prepare", "403 Forbidden"),
-        ("cannot-commit", "500 Internal Server Error"),
-        ("future", "500 Internal Server Error"),
-        ("card", '"language" English must be an ISO code'),
-        ("no-token", "401 Unauthorized"),
-    ],
+    {
+        "cannot-create": "500 Internal Server Error' for url '{url}/api/repos/create'",
+        **{"cannot-prepare": "403 Forbidden", "no-token": "401 Unauthorized"},
+        **dict.fromkeys(("cannot-commit", "future"), "500 Internal Server Error"),
+        "card": '"language" English must be an ISO code',
+    }.items(),
 )
 def test_what_a_failed_push_says(visit, name, cause):
     said = FAILED.fullmatch(visit.printed("fail_to_push", name))
@@ -205,18 +190,14 @@ def test_the_last_words_of_a_failed_script_push_its_result(visit):
     assert "Traceback" not in output
     assert FAILED.fullmatch(f"{first}\n{command}".removeprefix("gpt1 finetune: "))["folder"] == str(folder)
     ((_, added),) = visit.commits("me/unlucky")
-    assert added == sorted(["README.md", "eval_predictions.jsonl", "trainer_state.json", *SAVED, *RESULTS])
+    assert added == FINE_TUNED
     files = visit.hub.files("me/unlucky")
     assert all(files[name] == (folder / name).read_bytes() for name in added)
 
 
 def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
-    for script, folder, repository in (
-        ("fine_tune_with_a_token_that_may_not_write", "forbidden", "me/forbidden"),
-        ("fine_tune_for_a_repository_of_others", "of-others", "me/books"),
-    ):
-        output = visit.output(script)
-        last = output.splitlines()[-1]
-        assert last.startswith(f"gpt1 finetune: {repository} cannot be pushed to: 403 Forbidden: You don't have the")
-        assert f"{REMEDY} and start again, or leave --push_to_hub out" in last
-        assert " · loss " not in output and not list((visit.folder / folder).glob("*.safetensors"))
+    output = visit.output("fine_tune_for_a_repository_of_others")
+    last = output.splitlines()[-1]
+    assert last.startswith("gpt1 finetune: me/books cannot be pushed to: 403 Forbidden: You don't have the rights")
+    assert f"{REMEDY} and start again, or leave --push_to_hub out" in last
+    assert " · loss " not in output and not list((visit.folder / "of-others").glob("*.safetensors"))

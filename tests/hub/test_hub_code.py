@@ -14,16 +14,13 @@ import pytest
 import torch
 import transformers
 from helpers_hub_code import HUB_CODE, HUB_CODE_OF_LSTM, SOURCE
-from hub.open_folders import outputs_of
+from hub.open_folders import outputs_of, read_texts
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForMultipleChoice,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     TrainingArguments,
 )
@@ -35,7 +32,6 @@ from modeling_gpt1 import (
     GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
     GPT1LSTMDoubleHeadsModel,
-    GPT1LSTMForCausalLM,
     GPT1Model,
     GPT1PretrainingTrainer,
 )
@@ -44,17 +40,19 @@ from tokenization import GPT1Tokenizer
 
 # What is saved, and the class that opens it.
 CASES = {
-    "base": (GPT1Model, None, "AutoModel"),
     "lm": (GPT1ForCausalLM, None, "AutoModelForCausalLM"),
     "classification": (GPT1ForSequenceClassification, "classification", "AutoModelForSequenceClassification"),
-    "choice": (GPT1ForMultipleChoice, "multiple_choice", "AutoModelForMultipleChoice"),
     "heads": (GPT1DoubleHeadsModel, "multiple_choice", "GPT1DoubleHeadsModel"),
     "heads-similarity": (GPT1DoubleHeadsModel, "similarity", "AutoModelForSequenceClassification"),
     "heads-choice": (GPT1DoubleHeadsModel, "multiple_choice", "AutoModelForMultipleChoice"),
-    "from-the-hub": (GPT1DoubleHeadsModel, "classification", "AutoModelForSequenceClassification"),
-    "heads-as-base": (GPT1DoubleHeadsModel, "entailment", "AutoModel"),
-    "lstm": (GPT1LSTMForCausalLM, None, "AutoModelForCausalLM"),
+    "from-the-hub": (GPT1DoubleHeadsModel, "entailment", "AutoModel"),
     "lstm-choice": (GPT1LSTMDoubleHeadsModel, "multiple_choice", "AutoModelForMultipleChoice"),
+}
+# Opened by what their cards say.
+OF_CARDS = {
+    "classifier": GPT1ForSequenceClassification,
+    "language-model": GPT1ForCausalLM,
+    "chooser": GPT1ForMultipleChoice,
 }
 TEXTS = [
     "the old farmer walked to the market .",
@@ -64,7 +62,6 @@ TEXTS = [
     "",
     "東京 🙂 \ud800".encode("utf-8", "replace").decode(),
 ]
-SINGLE_TEXTS = [text for text in TEXTS if isinstance(text, str)]
 
 
 def batch_for(traversal: str | None) -> dict[str, torch.Tensor]:
@@ -137,23 +134,14 @@ def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
         batch = batch_for(traversal if reads_examples else None)
         save_file(batch, root / f"{name}.batch.safetensors")
         source = put_into_cache(root / name, root / "hf") if name == "from-the-hub" else str(root / name)
-        models.append(
-            {"name": name, "source": source, "batch": f"{name}.batch.safetensors", "opened_with": opened_with}
-        )
-    classifier = tiny_model(GPT1ForSequenceClassification, vocab_size=len(tiny_tokenizer), num_labels=3)
-    classifier.save_pretrained(root / "classifier")
-    tiny_tokenizer.save_pretrained(root / "classifier")
-    language_model = tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer), max_position_embeddings=64)
-    language_model.save_pretrained(root / "language-model")
-    tiny_tokenizer.save_pretrained(root / "language-model")
-    chooser = tiny_model(GPT1ForMultipleChoice, vocab_size=len(tiny_tokenizer), max_position_embeddings=64)
-    chooser.save_pretrained(root / "chooser")
-    tiny_tokenizer.save_pretrained(root / "chooser")
-    usages = {
-        folder: code_of(model, root / folder, trust=True)
-        for folder, model in {"classifier": classifier, "language-model": language_model, "chooser": chooser}.items()
-    }
-    cases = {"models": models, "classifier": "classifier", "texts": TEXTS, "usages": usages}
+        models.append({"name": name, "source": source, "opened_with": opened_with})
+    usages = {}
+    for folder, model_class in OF_CARDS.items():
+        model = tiny_model(model_class, vocab_size=len(tiny_tokenizer), max_position_embeddings=64)
+        for part in (model, tiny_tokenizer):
+            part.save_pretrained(root / folder)
+        usages[folder] = code_of(model, root / folder, trust=True)
+    cases = {"models": models, "texts": TEXTS, "usages": usages}
     (root / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
     return root
 
@@ -165,9 +153,8 @@ def report(folders, tmp_path_factory):
     settings = {"HF_HOME": str(folders / "hf"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     # -I: neither PYTHONPATH nor the working folder may bring the package back.
     command = [str(python), "-I", str(Path(__file__).with_name("open_folders.py")), str(folders)]
-    run = subprocess.run(
-        command, env={"PATH": os.environ["PATH"], **settings}, capture_output=True, text=True, timeout=300
-    )
+    settings["PATH"] = os.environ["PATH"]
+    run = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     seen = json.loads((folders / "report.json").read_text(encoding="utf-8"))
     assert seen["importable"] == []  # no part of this project
@@ -177,11 +164,8 @@ def report(folders, tmp_path_factory):
 @pytest.mark.parametrize("name", CASES)
 def test_folder_opens_without_the_package(report, folders, name):
     opened = report["opened"][name]
-    assert (opened["config"], opened["model"], opened["is_remote"]) == (
-        CASES[name][0].config_class.__name__,
-        class_opened(name),
-        True,
-    )
+    classes = [CASES[name][0].config_class.__name__, class_opened(name)]
+    assert [opened["config"], opened["model"], opened["is_remote"]] == [*classes, True]
     with_the_package = opener(name).from_pretrained(folders / name).eval()
     expected = outputs_of(with_the_package, load_file(folders / f"{name}.batch.safetensors"))
     assert expected != {}
@@ -205,21 +189,8 @@ def test_code_runs_only_if_the_user_trusts_it(report):
 
 
 def test_tokenizer_needs_no_code_of_ours(report, folders, tiny_tokenizer):
-    seen, batch = report["tokenizer"], tiny_tokenizer(SINGLE_TEXTS, padding=True)
-    assert seen == {
-        "class": "TokenizersBackend",
-        "input_ids": [tiny_tokenizer(*([t] if isinstance(t, str) else t))["input_ids"] for t in TEXTS],
-        "plain_ids": [tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in SINGLE_TEXTS],
-        "decoded": tiny_tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True),
-        "padded": [batch["input_ids"], batch["attention_mask"]],
-        "control_ids": [
-            tiny_tokenizer.start_token_id,
-            tiny_tokenizer.delimiter_token_id,
-            tiny_tokenizer.extract_token_id,
-        ],
-        "pad": ["<unk>", 0, "right"],
-        "model_max_length": tiny_tokenizer.model_max_length,
-    }
+    seen = report["tokenizer"]
+    assert seen == {**read_texts(tiny_tokenizer, TEXTS), "class": "TokenizersBackend"}
     control = set(seen["control_ids"])
     assert len(control) == 3
     assert not any(control & set(ids) for ids in seen["plain_ids"])
@@ -227,12 +198,12 @@ def test_tokenizer_needs_no_code_of_ours(report, folders, tiny_tokenizer):
     assert not list((folders / "classifier").glob("tokenization*.py"))
 
 
-@pytest.mark.parametrize("folder", ["classifier", "language-model", "chooser"])
+@pytest.mark.parametrize("folder", OF_CARDS)
 def test_the_cards_code_runs_without_the_package(report, folders, folder, capsys):
     """It prints what the code for users of the package prints; a language model draws, so its prompt is compared."""
     printed = report["printed"][folder]
-    model_class = {"classifier": GPT1ForSequenceClassification, "chooser": GPT1ForMultipleChoice}.get(folder)
-    if model_class is None:
+    model_class = OF_CARDS[folder]
+    if model_class is GPT1ForCausalLM:
         assert printed.startswith("[{'generated_text': 'it was ")
         return
     exec(code_of(model_class.from_pretrained(folders / folder), folders / folder, trust=False), {})
@@ -272,13 +243,6 @@ def test_map_of_an_older_save_is_replaced_and_classes_of_the_user_stay(tiny_mode
 
 # ---- With the package.
 
-PAIRS = [
-    ("base", AutoModel, GPT1Model),
-    ("lm", AutoModelForCausalLM, GPT1ForCausalLM),
-    ("classification", AutoModelForSequenceClassification, GPT1ForSequenceClassification),
-    ("heads-choice", AutoModelForMultipleChoice, GPT1ForMultipleChoice),
-]
-
 
 def fetched_modules() -> set[str]:
     return {name for name in sys.modules if name.startswith("transformers_modules.")}
@@ -286,14 +250,12 @@ def fetched_modules() -> set[str]:
 
 @pytest.mark.parametrize("trust", [{}, {"trust_remote_code": True}, {"trust_remote_code": False}])
 def test_the_package_opens_folders_with_its_own_classes(folders, monkeypatch, trust):
-    def refuse(*args):
-        raise AssertionError("a question was asked")
-
-    monkeypatch.setattr("builtins.input", refuse)
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked"))
     before = fetched_modules()
-    for name, auto_class, model_class in PAIRS:
-        assert type(auto_class.from_pretrained(folders / name, **trust)) is model_class
+    for name in ("lm", "classification", "heads-choice"):
+        assert type(opener(name).from_pretrained(folders / name, **trust)).__name__ == class_opened(name)
         assert type(AutoConfig.from_pretrained(folders / name, **trust)) is GPT1Config
+    assert type(AutoModel.from_pretrained(folders / "lm", **trust)) is GPT1Model
     assert type(AutoTokenizer.from_pretrained(folders / "classifier", **trust)) is GPT1Tokenizer
     heads = GPT1DoubleHeadsModel.from_pretrained(folders / "heads-choice", **trust)
     assert type(heads) is GPT1DoubleHeadsModel

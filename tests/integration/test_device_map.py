@@ -12,10 +12,8 @@ EMBEDDINGS = ("transformer.tokens_embed", "transformer.positions_embed", "transf
 MAPS = {
     "auto": "auto",
     "the last block on the disk": {
-        **dict.fromkeys(EMBEDDINGS, "cpu"),
-        "transformer.h.0": "cpu",
+        **dict.fromkeys((*EMBEDDINGS, "transformer.h.0", "lm_head"), "cpu"),
         "transformer.h.1": "disk",
-        "lm_head": "cpu",
     },
     "the tied weight on the disk": {**dict.fromkeys((*EMBEDDINGS, "lm_head"), "disk"), "transformer.h": "cpu"},
     "all on the disk": {"transformer": "disk", "lm_head": "disk"},

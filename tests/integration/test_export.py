@@ -6,11 +6,7 @@ import torch
 from transformers import GenerationConfig
 from transformers.integrations.executorch import convert_and_export_with_cache, register_dynamic_cache_export_support
 
-from modeling_gpt1 import (
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1ForSequenceClassification,
-)
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification
 
 AUTO = torch.export.Dim.AUTO
 DELIMITER = 99
@@ -99,32 +95,24 @@ class TestOnnx:
 
         def make(model, output: str) -> onnxruntime.InferenceSession:
             path, batch = tmp_path / "model.onnx", batch_of((2, 7), seed=0)
-            sizes = {0: "batch", 1: "tokens"}
-            torch.onnx.export(
-                model,
-                (),
-                path,
-                kwargs=batch,
-                input_names=list(batch),
-                output_names=[output],
-                dynamic_shapes=dict.fromkeys(batch, sizes),
-                dynamo=True,
-                verbose=False,
-            )
+            names = {"input_names": list(batch), "output_names": [output]}
+            sizes = dict.fromkeys(batch, {0: "batch", 1: "tokens"})
+            torch.onnx.export(model, (), path, kwargs=batch, dynamic_shapes=sizes, dynamo=True, verbose=False, **names)
             return onnxruntime.InferenceSession(path)
 
         return make
 
-    def test_language_model(self, session, tiny_model):
-        model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1, use_cache=False)
+    @pytest.mark.parametrize(
+        ("model_class", "fields"),
+        [
+            (GPT1ForCausalLM, {"use_cache": False}),
+            (GPT1ForSequenceClassification, {"traversal": "similarity", "num_labels": 1}),
+        ],
+    )
+    def test_other_shapes_and_paddings(self, model_class, fields, session, tiny_model):
+        model = tiny_model(model_class, num_hidden_layers=1, delimiter_token_id=DELIMITER, **fields)
         batch = batch_of((3, 12), seed=1)
         (logits,) = session(model, "logits").run(None, {name: tensor.numpy() for name, tensor in batch.items()})
-        real = batch["attention_mask"].bool()  # what a position of padding says differs between runtimes
-        close(torch.from_numpy(logits)[real], model(**batch).logits[real])
-
-    def test_task_model(self, session, tiny_model):
-        fields = {"traversal": "similarity", "num_labels": 1, "delimiter_token_id": DELIMITER}
-        model = tiny_model(GPT1ForSequenceClassification, num_hidden_layers=1, **fields)
-        batch = batch_of((3, 12), seed=1)
-        (logits,) = session(model, "logits").run(None, {name: tensor.numpy() for name, tensor in batch.items()})
-        close(torch.from_numpy(logits), model(**batch).logits)
+        # What a position of padding says differs between runtimes.
+        seen = batch["attention_mask"].bool() if model_class is GPT1ForCausalLM else slice(None)
+        close(torch.from_numpy(logits)[seen], model(**batch).logits[seen])

@@ -58,6 +58,15 @@ def train(model: nn.Module, batch: dict[str, torch.Tensor]) -> set[str]:
     return {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
 
 
+def agree(model: PeftModel, reloaded: nn.Module, batch: dict[str, torch.Tensor]) -> tuple[nn.Module, nn.Module]:
+    """The reloaded and the merged model, whose loss and logits are those of the trained one."""
+    after, others = model(**batch), (reloaded, model.merge_and_unload())
+    for other in others:
+        close(other(**batch).logits, after.logits)
+        close(other(**batch).loss, after.loss)
+    return others
+
+
 def adapter_files(folder) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -71,13 +80,9 @@ def test_double_heads(tiny_model, tmp_path):
     before = model(**batch)
     close(before.loss, GPT1DoubleHeadsModel.from_pretrained(tmp_path / "base")(**batch).loss)
     moved = train(model, batch)
-    prefix, factors = "base_model.model", ("lora_A.default.weight", "lora_B.default.weight")
-    expected = {
-        f"{prefix}.transformer.h.{layer}.{place}.{factor}"
-        for layer in range(2)
-        for place in [f"attn.{x}_proj" for x in "qkvo"] + ["mlp.up_proj", "mlp.down_proj"]
-        for factor in factors
-    }
+    prefix, places = "base_model.model", [*(f"attn.{x}_proj" for x in "qkvo"), "mlp.up_proj", "mlp.down_proj"]
+    adapted = [f"{prefix}.transformer.h.{layer}.{place}" for layer in range(2) for place in places]
+    expected = {f"{place}.lora_{factor}.default.weight" for place in adapted for factor in "AB"}
     expected |= {f"{prefix}.task_head.modules_to_save.default.score.weight"}
     # Choices compete, so a bias that they share does nothing; rounding may move it, as it may that of the keys.
     assert moved - {f"{prefix}.task_head.modules_to_save.default.score.bias"} == expected
@@ -114,10 +119,7 @@ def test_the_task_type_of_classification_trains_the_task_head(tiny_model, tmp_pa
     assert heads == {f"{head}.weight", f"{head}.bias"} and len(moved) == 2 * 12 + 2
     model.save_pretrained(tmp_path / "adapter")
     reloaded = PeftModel.from_pretrained(model_class.from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
-    after, merged = model(**batch), model.merge_and_unload()
-    for other in (reloaded, merged):
-        close(other(**batch).logits, after.logits)
-        close(other(**batch).loss, after.loss)
+    agree(model, reloaded, batch)
 
 
 def test_language_model(tiny_model, tmp_path):
@@ -132,14 +134,10 @@ def test_language_model(tiny_model, tmp_path):
     model.save_pretrained(tmp_path / "adapter")
     reloaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter").eval()
     assert type(reloaded.get_base_model()) is GPT1ForCausalLM
-    after = model(**batch)
-    options = {"max_new_tokens": 6, "do_sample": False}
-    generated = model.generate(input_ids=batch["input_ids"], **options)
-    merged = model.merge_and_unload()
-    for other in (reloaded, merged):
-        close(other(**batch).logits, after.logits)
-        close(other(**batch).loss, after.loss)
-        assert other.generate(input_ids=batch["input_ids"], **options).tolist() == generated.tolist()
+    options = {"input_ids": batch["input_ids"], "max_new_tokens": 6, "do_sample": False}
+    generated = model.generate(**options)
+    for other in agree(model, reloaded, batch):
+        assert other.generate(**options).tolist() == generated.tolist()
 
 
 WORDS = ["the farmer walked .", "she read the letter .", "the river turned green .", "he smiled ."]
@@ -183,9 +181,8 @@ def test_an_adapter_folder_opens_as_a_whole_model(base, tmp_path):
     trainer.save_model()
     files = adapter_files(tmp_path / "run")
     assert {"adapter_config.json", "adapter_model.safetensors", "config.json", "tokenizer.json"} <= files
-    assert (
-        "model.safetensors" not in files and (tmp_path / "run" / "adapter_model.safetensors").stat().st_size < 50_000
-    )
+    assert "model.safetensors" not in files
+    assert (tmp_path / "run" / "adapter_model.safetensors").stat().st_size < 50_000
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert "library_name: peft" in card and "| classes | no, maybe, yes |" in card
     (tmp_path / "run" / "README.md").write_text("a user's", encoding="utf-8")
@@ -202,9 +199,8 @@ def test_an_adapter_folder_opens_as_a_whole_model(base, tmp_path):
     classify = pipeline("text-classification", str(tmp_path / "run"), top_k=None)
     row = trainer.train_dataset[0]
     found = {entry["label"]: entry["score"] for entry in classify({"text": row["one"], "text_pair": row["two"]})}
-    assert list(map(found.get, TASK.label_names)) == pytest.approx(
-        expected.task_logits[0].softmax(-1).tolist(), abs=1e-5
-    )
+    scores = expected.task_logits[0].softmax(-1).tolist()
+    assert [found[name] for name in TASK.label_names] == pytest.approx(scores, abs=1e-5)
     second = lora_trainer(str(tmp_path / "run"), tmp_path / "second")
     close(second.model.eval()(**batch).task_logits, expected.task_logits)
     second.train()
@@ -230,6 +226,7 @@ def test_a_run_that_was_cut_goes_on_to_the_bit(base, tmp_path):
     assert moved == set()
 
 
+@pytest.mark.parametrize("base", ["gpt1"], indirect=True)
 def test_from_the_command_to_predictions_and_texts(base, tmp_path, capsys, caplog):
     lines = "".join(json.dumps(row) + "\n" for row in ROWS)
     (tmp_path / "rows.jsonl").write_text(lines, encoding="utf-8")
@@ -293,9 +290,7 @@ def test_without_peft_one_sentence_says_what_to_install(base, tmp_path, monkeypa
     trainer = lora_trainer(base, tmp_path / "run")
     trainer.save_model()
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(
-        ImportError, match="run holds an adapter of PEFT, which is not installed. Run `pip install peft"
-    ):
+    with pytest.raises(ImportError, match="run holds an adapter of PEFT, which is not installed. Run `pip install"):
         GPT1ForCausalLM.from_pretrained(tmp_path / "run")
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")

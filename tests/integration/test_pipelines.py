@@ -120,13 +120,6 @@ class TestTextClassification:
             bare = class_logits(classification, ids[1:-1]).softmax(-1)  # the control tokens are no decoration
             assert abs(scores["LABEL_0"] - bare[0]) > 1e-3
 
-    def test_cuts_a_long_text_between_its_control_tokens(self, classification, plain_tokenizer):
-        classify = pipeline("text-classification", str(classification))
-        rows, text = seen_ids(classify), "the film was slow " * 20
-        classify(text, truncation=True)
-        ids = plain_tokenizer(text)["input_ids"]
-        assert len(ids) > LIMIT and rows == [with_control(classify.tokenizer, ids[: LIMIT - 2])]
-
     def test_a_similarity_model_reads_a_pair_in_both_orders(self, make_task_folder, plain_tokenizer):
         folder = make_task_folder("similarity", num_labels=1)
         compare = pipeline("text-classification", str(folder))
@@ -175,11 +168,6 @@ class TestZeroShotClassification:
         close(self.scores(answer), logits[:, 0].softmax(0))
         assert answer["scores"] == sorted(answer["scores"], reverse=True)
 
-    def test_with_several_true_labels_each_is_weighed_against_contradiction(self, entailment, plain_tokenizer):
-        rank = pipeline("zero-shot-classification", str(entailment))
-        logits = self.hypothesis_logits(rank, entailment, plain_tokenizer)
-        close(self.scores(rank(PREMISE, LABELS, multi_label=True)), logits[:, [0, 2]].softmax(-1)[:, 0])
-
     def test_the_premise_is_cut_and_the_hypothesis_kept(self, entailment, plain_tokenizer):
         rank = pipeline("zero-shot-classification", str(entailment))
         rows = seen_ids(rank)
@@ -188,10 +176,3 @@ class TestZeroShotClassification:
         hypothesis = plain_tokenizer("This example is river.")["input_ids"]
         room = LIMIT - 3 - len(hypothesis)
         assert rows == [with_control(rank.tokenizer, premise[:room], hypothesis)] and len(rows[0]) == LIMIT
-
-    def test_a_batch_ranks_as_each_text_alone(self, entailment):
-        rank = pipeline("zero-shot-classification", str(entailment))
-        alone = [rank(prompt, LABELS) for prompt in PROMPTS]
-        for answer, expected in zip(rank(PROMPTS, LABELS, batch_size=4), alone, strict=True):
-            assert answer["sequence"] == expected["sequence"] and answer["labels"] == expected["labels"]
-            close(answer["scores"], expected["scores"])

@@ -80,17 +80,6 @@ def test_a_plain_trainer(folder, tmp_path, reasons):
     assert reasons() == [NO_TOKEN]
 
 
-def test_a_pipeline(folder, reasons):
-    pipe = pipeline("text-classification", folder)
-    pipe(["he paid .", "she read ."])
-    pipe("he paid .")
-    assert reasons() == [NO_TOKEN]
-    pipe = pipeline("text-classification", folder)
-    add_control_tokens(pipe.tokenizer, pipe.model)
-    pipe({"text": "he paid .", "text_pair": "she read ."})
-    assert reasons() == [NO_TOKEN]
-
-
 def test_a_tokenizer_of_the_base_model(tiny_model, tiny_tokenizer, plain_tokenizer, reasons):
     model = tiny_model(GPT1ForSequenceClassification, vocab_size=len(plain_tokenizer))
     add_control_tokens(tiny_tokenizer, model)
@@ -112,14 +101,6 @@ def test_silence_where_the_tokens_are_or_the_positions_are_given(tiny_model, tin
     ids = torch.stack([batch["input_ids"], torch.zeros_like(batch["input_ids"])], dim=1)  # an absent second choice
     mask = torch.stack([batch["attention_mask"], torch.zeros_like(batch["attention_mask"])], dim=1)
     model(input_ids=ids, attention_mask=mask, choice_mask=torch.tensor([[True, False]]))
-    assert reasons() == []
-
-
-def test_only_the_first_batch_is_looked_at(tiny_model, tiny_tokenizer, reasons):
-    model = tiny_model(GPT1ForSequenceClassification, vocab_size=len(tiny_tokenizer) - 3)
-    add_control_tokens(tiny_tokenizer, model)
-    model(**tiny_tokenizer(["he paid ."], return_tensors="pt"))
-    model(torch.arange(1, 5)[None])
     assert reasons() == []
 
 

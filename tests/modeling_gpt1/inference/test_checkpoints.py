@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from modeling_gpt1.inference import checkpoints
 from modeling_gpt1.inference.checkpoints import saved_checkpoints
 
@@ -20,8 +18,3 @@ def test_checkpoints_by_updates(tmp_path, monkeypatch):
         {"model": str(tmp_path / "checkpoint-100"), "step": 100, "tokens": None},
     ]
     assert len(told) == 1 and "--revision" in told[0]
-
-
-def test_a_run_without_a_model_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=f"^{tmp_path} has no checkpoint with a model .* with --model.$"):
-        saved_checkpoints(str(tmp_path))
