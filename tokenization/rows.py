@@ -504,7 +504,7 @@ def _class_names(labels: list, feature: Any, where: str, num_labels: int | None)
     if len(names) < 2:
         raise ValueError(f"{where} has {counted(len(names), 'class')} ({listed(names)}); at least two are needed.")
     several = [name for name in names if "|" in name]
-    if 2 * len(several) > len(names) or any(set(name.split("|")) <= set(names) for name in several):
+    if 2 * len(several) > len(names) or any(set(name.split("|")) & set(names) for name in several):
         logger.warning(
             f"{where} has the class {several[0]!r}. If a row may have several labels, its label must be a list, or a "
             "column of 0 and 1 for each class."

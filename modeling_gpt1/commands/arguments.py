@@ -206,7 +206,8 @@ def check_model(flag: str, name: str | None) -> None:
     """Checks early that the model named by a flag is a folder with its configuration, or may be a hub id."""
     if name is None or Path(name, "config.json").is_file():
         return
-    if Path(name).exists() or name.count("/") > 1:
+    is_beside_models = "/" in name and any(Path(name).parent.glob("*/config.json"))
+    if Path(name).exists() or name.count("/") > 1 or is_beside_models:
         raise ValueError(f"{flag} {name} is no folder with a config.json. Pass one, or a hub id such as owner/name.")
 
 

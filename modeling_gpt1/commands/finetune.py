@@ -44,6 +44,7 @@ from .arguments import at_revision, check_model, check_unknown, parser_of
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
 MANY_ROWS = 20  # that should not all be of one class
+KEPT_AT_A_RESUME = "task train_file dataset_name".split()
 OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter skip_bad_rows regression".split()
 
 
@@ -159,7 +160,7 @@ def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments) ->
         if training_args.push_to_hub:
             raise ValueError("--push_to_hub uploads a model after training. Pass --do_train, or leave it out.")
         return None
-    return runs.check_output_folder(training_args, data_args, "task", "train_file", "dataset_name")
+    return runs.check_output_folder(training_args, {name: getattr(data_args, name) for name in KEPT_AT_A_RESUME})
 
 
 def check_same_classes(checkpoint: str, before: PreTrainedConfig, config: PreTrainedConfig) -> None:
@@ -283,6 +284,15 @@ def check_rows(
             counts = Counter()
             for of_row in rows[task.columns["label"]] if task.label_names and use != "predict" else ():
                 counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
+            if use == "train" and len(counts) > max(MANY_ROWS, counts.total() / 2):
+                label = task.columns["label"]
+                logger.warning(
+                    f"The column {label!r} has {len(counts):,} classes in {num_rows:,} rows: is it the label?"
+                )
+            elif use == "train" and (
+                once := [task.label_names[place] for place, number in counts.items() if number == 1]
+            ):
+                logger.warning(f"A single row of {source} has the class {listed(once)}: is it a mistyped one?")
             numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(task.label_names)]
             of_classes = f" ({listed(numbers)})" if counts else ""
             cut = f", {num_cut:,} cut to {counted(collator.max_length, 'token')}" if num_cut else ""

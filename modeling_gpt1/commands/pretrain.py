@@ -48,6 +48,7 @@ MEASURED = {0.75e6: 246, 3.0e6: 132, 15.0e6: 66, 59.9e6: 49}
 MOST_PASSES, LEAST_VOCABULARY = 3.25, 4_000  # perplexities of smaller vocabularies do not compare
 BABYLM, BABYLM_PASSES = "babylm", 10  # the challenge's save points, and the passes that it allows
 SHUFFLED_BLOCKS = 10_000  # of a stream
+KEPT_AT_A_RESUME = "train_files dataset_name text_column document_per fix_text mix_documents block_length".split()
 UNKNOWN_TEXTS, UNKNOWN_CHARACTERS = 200, 5_000  # that are looked at for unknown tokens
 
 
@@ -125,10 +126,15 @@ class StartArguments(runs.ModelArguments):
             )
 
 
-def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments, family: Family) -> str | None:
+def check_run(
+    model_args: StartArguments, corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments, family: Family
+) -> str | None:
     """Checks early what would otherwise fail only after the corpus is prepared; returns where the run resumes."""
     check_launch(training_args)
-    checkpoint = runs.check_output_folder(training_args, corpus_args, "train_files", "dataset_name", "document_per")
+    kept = {name: getattr(corpus_args, name) for name in KEPT_AT_A_RESUME}
+    if model_args.num_merges is not None:
+        kept["num_merges"] = model_args.num_merges
+    checkpoint = runs.check_output_folder(training_args, kept)
     if corpus_args.max_words and training_args.max_steps > 0:
         raise ValueError(
             f"--max_words {corpus_args.max_words} says how long the run is, and so does --max_steps "
@@ -260,7 +266,7 @@ def main(arguments: list[str]) -> None:
     model_args, corpus_args, training_args = parser.read(arguments)
     check_model("--model", model_args.model)
     family = FAMILIES[model_args.family or "gpt1"] if model_args.model is None else family_of(model_args.model)
-    checkpoint = check_run(corpus_args, training_args, family)
+    checkpoint = check_run(model_args, corpus_args, training_args, family)
     runs.set_up_logging(training_args)
     set_seed(training_args.seed)
 

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +101,11 @@ def parse_overrides(
     return overrides
 
 
-def check_output_folder(args: TrainingArguments, data: Any, *names: str) -> str | None:
+def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | None:
     """Checks that the run may write to the output folder; returns the complete checkpoint that it resumes from.
 
-    Arguments about the data that are named must be those of the run. A file may move, but not change its name.
+    These settings of the data must be those of the run. A file may move, but not change its name; behind a folder's
+    pattern the folder's name counts, too.
     """
     folder = Path(args.output_dir)
     if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
@@ -114,14 +116,21 @@ def check_output_folder(args: TrainingArguments, data: Any, *names: str) -> str 
     checkpoint = checkpoint_to_resume(args.resume_from_checkpoint, args.output_dir)
     settings = checkpoint and Path(checkpoint).parent / SETTINGS
     before = read_settings(settings) if settings and settings.is_file() else {}
-    for name in names if before else ():
-        was, now = (given if isinstance(given, list) else [given] for given in (before.get(name), getattr(data, name)))
-        if [Path(str(one)).name for one in was] != [Path(str(one)).name for one in now]:
+    for name, given in data.items() if before else ():
+        was, now = (
+            list(map(str, one if isinstance(one, list) else [one])) for one in (before.get(name, given), given)
+        )
+        if list(map(_last_parts, was)) != list(map(_last_parts, now)):
             raise ValueError(
-                f"{checkpoint} was trained with --{name} {' '.join(map(str, was))}, and a run cannot go on with "
-                f"{' '.join(map(str, now))}. Pass the data of that run, or another --output_dir."
+                f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with "
+                f"{' '.join(now)}. Pass what that run had, or another --output_dir."
             )
     return checkpoint
+
+
+def _last_parts(place: str) -> tuple[str, ...]:
+    name = Path(place).name
+    return Path(place).parts[-2:] if has_magic(name) else (name,)
 
 
 class AboveTheBar(logging.Handler):

@@ -167,5 +167,9 @@ def test_an_id_whose_owner_has_the_name_of_a_folder_is_left_to_the_hub(tmp_path,
     monkeypatch.chdir(tmp_path)
     (tmp_path / "owner").mkdir()
     check_model("--model", "owner/model")
+    (tmp_path / "owner" / "run").mkdir()
+    (tmp_path / "owner" / "run" / "config.json").touch()
+    with pytest.raises(ValueError, match="--model owner/model is no folder with a config.json"):
+        check_model("--model", "owner/model")
     with pytest.raises(ValueError, match="--model runs/owner/modle is no folder with a config.json"):
         check_model("--model", "runs/owner/modle")

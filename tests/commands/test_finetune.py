@@ -391,6 +391,23 @@ def test_many_rows_of_one_predicted_class_are_told(kind, numbers, is_told, folde
     assert (" · accuracy 1.00" in closing) == (kind == "classification")
 
 
+@pytest.mark.parametrize(
+    ("moods", "told"),
+    [
+        (["happy"] * 9 + ["sad"] * 9 + ["hapy"], "A single row of {file} has the class hapy: is it a mistyped one?"),
+        (["happy"] * 9 + ["sad"] * 9 + ["hapy"] * 2, None),
+        (list(map(str, range(100, 124))), "The column 'mood' has 24 classes in 24 rows: is it the label?"),
+        (list(map(str, range(100, 124))) * 2, None),
+    ],
+)
+def test_classes_that_look_mistaken_are_told(moods, told, tokenizer_folder, tmp_path, caplog):
+    file = write_rows(tmp_path / "train.jsonl", [{"review": GOOD, "mood": mood} for mood in moods])
+    data = ["--train_file", file, "--traversal", "classification", "--columns", *COLUMNS["classification"]]
+    finetune.main([*data, *fresh_model(tokenizer_folder), *training(tmp_path / "run", "--max_steps", "1")])
+    found = [line for line in caplog.messages if line.endswith("?")]
+    assert found == ([] if told is None else [told.format(file=file)])
+
+
 def test_lines_stand_above_the_bar(monkeypatch):
     written = []
     monkeypatch.setattr(runs.tqdm, "write", lambda text, file: written.append((text, file.name)))
