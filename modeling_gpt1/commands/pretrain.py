@@ -335,7 +335,7 @@ def main(arguments: list[str]) -> None:
         return
     if validation_blocks is not None:
         if watched is not validation_blocks:
-            runs.say(f"evaluation of all {len(validation_blocks):,} blocks:")
+            logger.info(f"evaluation of all {len(validation_blocks):,} blocks:")
         metrics = trainer.evaluate(validation_blocks)
         trainer.save_metrics("eval", metrics)
         trainer.eval_dataset = validation_blocks  # the card tells how many its figures are of

@@ -564,10 +564,10 @@ def test_refuses_runs_that_cannot_be(places, tmp_path):
 
 def test_refuses_processes_that_do_not_know_each_other(tmp_path, monkeypatch):
     (training_args,) = HfArgumentParser(GPT1TrainingArguments).parse_args_into_dataclasses(training(tmp_path / "out"))
-    finetune.check_run(training_args, None)
+    finetune.check_run(training_args, finetune.DataArguments(task="sst2"))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="2 processes were launched, but each would train alone. Pass --use_cpu"):
-        finetune.check_run(training_args, None)
+        finetune.check_run(training_args, finetune.DataArguments(task="sst2"))
 
 
 @pytest.mark.parametrize(
