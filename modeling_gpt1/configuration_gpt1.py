@@ -327,6 +327,11 @@ class GPT1Config(GPT1BaseConfig):
     def validate_layer_type(self):
         """Part of `@strict`, as in transformers; a banded layer needs a window."""
         super().validate_layer_type()
+        if unknown := {*self.attention_of_layers} - {FULL_ATTENTION, SLIDING_ATTENTION}:
+            raise ValueError(
+                f"`layer_types` has {unknown.pop()!r}, but each layer must be {FULL_ATTENTION!r} (dense) or "
+                f"{SLIDING_ATTENTION!r} (locally banded)."
+            )
         if SLIDING_ATTENTION in self.attention_of_layers and self.sliding_window is None:
             raise ValueError(
                 f"`layer_types` has {SLIDING_ATTENTION!r}, but `sliding_window` is None. Pass the number of tokens "

@@ -86,6 +86,7 @@ def test_a_band_alone_means_dense_and_banded_layers_in_turn(tmp_path):
     [
         ({"sliding_window": 0}, "`sliding_window` is 0", "at least 1"),
         ({"num_hidden_layers": 3}, "`num_hidden_layers` (3)", "the number of `layer_types` (2)"),
+        ({"layer_types": ["full_attention", "chunked_attention"]}, "'chunked_attention'", "'full_attention' (dense)"),
         ({"sliding_window": None}, "'sliding_attention', but `sliding_window` is None", "Pass the number of tokens"),
     ],
 )
