@@ -64,6 +64,15 @@ def test_95_percent_of_intervals_cover(num_seeds, generator):
     assert all(93 <= share <= 97 for share in covered.values()), covered
 
 
+@pytest.mark.parametrize(("num_seeds", "ratio", "power"), [(3, 0.5, 0.92), (3, 4, 0.55), (5, 2, 0.88)])
+def test_power(num_seeds, ratio, power, generator):
+    """Of differences that are 3.5 times their error, whose errors are normal, the rows' of variance 1."""
+    effect = 3.5 * math.sqrt(1 + ratio**2 / num_seeds)
+    by_seed = ratio * generator.standard_normal((2000, num_seeds)) + generator.standard_normal((2000, 1)) + effect
+    p_values = p_value(by_seed.mean(axis=1), by_seed.var(axis=1, ddof=1) / num_seeds, np.ones(2000), num_seeds)
+    assert np.mean(p_values < 0.05) == pytest.approx(power, abs=0.03)
+
+
 def test_limits_are_the_textbooks_intervals():
     """Without an error of rows a paired t test, without one of seeds a z test."""
     values = np.array([1.0, 2.5, 1.7])
