@@ -117,7 +117,9 @@ def base_of_adapter(name: str, **kwargs) -> str | None:
             f"{name} holds an adapter, but its adapter_config.json names no `base_model_name_or_path`: the model that "
             "it was trained on was not opened from a folder or the hub. Write its place there."
         )
-    return base
+    here = Path(__file__).with_name(Path(base).name)  # the package's own model, whose place was another
+    is_moved = Path(base).is_absolute() and not Path(base).exists() and Path(here, "config.json").is_file()
+    return str(here) if is_moved else base
 
 
 def open_adapter(

@@ -20,7 +20,8 @@ from datasets import IterableDataset, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
 from transformers.utils import logging
 
-from .rows import csv_options, nearest, to_utf8
+from .rows import csv_options, to_utf8
+from .tasks import nearest
 
 logger = logging.get_logger(__name__)
 

@@ -4,13 +4,12 @@ Where rows cannot be used, the error names the file and its line or row, what it
 is split as in the released `datasets.py` (https://github.com/openai/finetune-transformer-lm/blob/master/datasets.py).
 """
 
-import difflib
 import glob
 import logging as standard_logging
 import math
 import re
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from datasets import (
 from datasets.exceptions import DatasetGenerationError
 from transformers.utils import logging
 
-from .tasks import Task, get_task
+from .tasks import Task, get_task, nearest
 from .traversal import TRAVERSALS
 
 logger = logging.get_logger(__name__)
@@ -239,12 +238,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """A question that names the nearest of the names, if one is near."""
-    near = difflib.get_close_matches(name, names, n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
-
-
 # ---- The tasks of the paper
 
 
@@ -281,7 +274,10 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
 def _from_hub(task: Task) -> dict[str, list[tuple[str, Dataset]]]:
     if task.hub_path is None:
         raise ValueError(f"Task {task.name!r} names no data set on the hub. Pass data_dir, a folder with its files.")
-    loaded = load_dataset(task.hub_path, task.hub_config)
+    try:
+        loaded = load_dataset(task.hub_path, task.hub_config)
+    except OSError as error:
+        raise OSError(f"{error} Without the hub, pass data_dir, a folder with the files of {task.name!r}.") from error
     found = [split for split in task.splits if split in loaded]
     return {split: [(f"split {split!r} of {task.hub_path}", loaded[split])] for split in found}
 

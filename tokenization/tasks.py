@@ -4,8 +4,9 @@ Source: Radford et al. 2018, section 4 and table 1; GLUE (https://arxiv.org/abs/
 `_TASKS`; `rows.py` reads its rows.
 """
 
+import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -178,6 +179,12 @@ _TASKS = (
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 
 
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A question that names the nearest of the names, if one is near."""
+    near = difflib.get_close_matches(name, names, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
 def get_task(name: str) -> Task:
     """The task of that name; case, spaces, hyphens and underscores do not matter ("SST-2" is "sst2").
 
@@ -187,8 +194,8 @@ def get_task(name: str) -> Task:
     by_plain_name = {_plain(known): task for known, task in TASKS.items()}
     if _plain(name) not in by_plain_name:
         raise ValueError(
-            f"Unknown task {name!r}. Known tasks: {', '.join(TASKS)}. For data of your own build a Task with its "
-            "traversal, columns and label_names."
+            f"Unknown task {name!r}{nearest(name, TASKS)}. Known tasks: {', '.join(TASKS)}. For data of your own "
+            "build a Task with its traversal, columns and label_names."
         )
     return by_plain_name[_plain(name)]
 

@@ -21,9 +21,10 @@ from transformers import PreTrainedTokenizerBase
 from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from tokenization.control_tokens import unknown_share
-from tokenization.rows import nearest
+from tokenization.tasks import nearest
 
-from .. import NOVELS
+from .. import GPT1Config
+from ..hub.model_kinds import packaged
 from ..inference.devices import check_device, default_device
 from ..storage.writing import write_atomically
 from .entry import COMMANDS
@@ -102,6 +103,8 @@ class CommandParser(HfArgumentParser):
         for name, value in self.settings.items():
             if name in AT_LEAST_1 and value is not None and value < 1:
                 raise ValueError(f"--{name} is {value}, but must be at least 1.")
+            if name == "output_file" and value and Path(value).exists() and not self.prog.endswith("plot"):
+                raise ValueError(f"--output_file {value} is there already. Pass another name, or move the file away.")
             if name in NAME_MODELS:
                 is_list = isinstance(value, list)
                 setattr(namespace, name, list(map(packaged, value)) if is_list else packaged(value))
@@ -113,7 +116,10 @@ class CommandParser(HfArgumentParser):
         for word in takewhile(lambda word: word != "--", words):
             flag = word.partition("=")[0]
             if flag.startswith("--") and " " not in flag and flag not in known:  # a text may begin with dashes
-                raise ValueError(f"{source}unknown flag {flag}{nearest(flag, known)}. See {self.prog} --help.")
+                near, is_of_model = nearest(flag, known), flag[2:] in GPT1Config.__dataclass_fields__
+                if is_of_model and "--config_overrides" in known:
+                    near = f"; of a fresh model, write --config_overrides {flag[2:]}=VALUE"
+                raise ValueError(f"{source}unknown flag {flag}{near}. See {self.prog} --help.")
 
     def words_of(self, file: str) -> list[str]:
         """The settings of a file as words of the command line: `seed: 1` becomes `--seed=1`."""
@@ -167,11 +173,6 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 # ---- Models and devices
-
-
-def packaged(model: str | None) -> str | None:
-    """The folder of the model that comes with the package, for its short name; a folder here of that name wins."""
-    return NOVELS if model == Path(NOVELS).name and not Path(model).exists() else model
 
 
 @dataclass(kw_only=True)

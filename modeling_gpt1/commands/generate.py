@@ -52,6 +52,11 @@ class GenerationArguments(OpenedModel):
     def __post_init__(self):
         if self.temperature < 0:
             raise ValueError(f"--temperature is {self.temperature}. Pass 0 for the likeliest token, or more.")
+        if self.temperature == 0 and self.num_return_sequences > self.num_beams:
+            raise ValueError(
+                f"--temperature 0 has one continuation, or as many as --num_beams, but --num_return_sequences is "
+                f"{self.num_return_sequences}. Pass a higher --temperature or more --num_beams."
+            )
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
         if self.device is not None or self.dtype != "int8":  # int8 chooses its own
             super().__post_init__()

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from os.path import samefile
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -76,11 +74,6 @@ class PredictionArguments(OpenedModel):
         if self.output_file is not None and not self.output_file.endswith((".csv", ".jsonl")):
             raise ValueError(
                 f"--output_file {self.output_file} must end in .csv or .jsonl, which says how it is written."
-            )
-        if self.output_file is not None and Path(self.output_file).exists() and samefile(self.file, self.output_file):
-            raise ValueError(
-                f"--output_file {self.output_file} is the --file, whose rows the predictions would replace. Pass "
-                "another name."
             )
 
 

@@ -28,7 +28,8 @@ from transformers.hf_argparser import HfArg
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length
 
-from tokenization.rows import counted, nearest
+from tokenization.rows import counted
+from tokenization.tasks import nearest
 
 from .. import GPT1Config
 from ..hub.model_kinds import without_adapter
@@ -83,13 +84,15 @@ def parse_overrides(
 ) -> dict[str, Any]:
     """`"hidden_size=256,resid_pdrop=0.0"` as keyword arguments of the configuration; `more` are names it has not."""
     fields = (config_field.name for config_field in dataclasses.fields(config_class))
-    known = {*fields, *config_class.attribute_map, *more} - {*DERIVED_FIELDS}
+    whole = {*fields, *more} - {*DERIVED_FIELDS}
+    known = {*whole, *config_class.attribute_map} - {*DERIVED_FIELDS}
     overrides = {}
-    for pair in filter(None, text.split(",")):
-        name, _, value = pair.partition("=")
+    for pair in filter(None, map(str.strip, text.split(","))):
+        name, _, value = map(str.strip, pair.partition("="))
         if name not in known or not value:
+            near = nearest(name, whole - {name}) or nearest(name, known - {name})
             raise ValueError(
-                f"--config_overrides has {pair!r}{nearest(name, known - {name})}; field=value is needed, with a field "
+                f"--config_overrides has {pair!r}{near}; field=value is needed, with a field "
                 f"of {config_class.__name__} such as hidden_size=256 that does not come from the tokenizer or the "
                 "data."
             )
@@ -146,8 +149,10 @@ def set_up_logging(args: TrainingArguments) -> None:
     logging.getLogger("modeling_gpt1").setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
     transformers.utils.logging.disable_progress_bar()  # of loading and saving weights, below the run's own
-    # Trainer gives each model the ids of the tokenizer's [s] and [e], and says so at each start.
-    logging.getLogger("transformers.trainer_utils").addFilter(lambda of: "PAD/BOS/EOS" not in of.getMessage())
+    # Trainer gives each model the ids of the tokenizer's [s] and [e], and says so at each start. Of a resumed run's
+    # other settings, our trainers tell what counts.
+    for said in ("PAD/BOS/EOS", "do not match the ones in"):
+        logging.getLogger("transformers.trainer_utils").addFilter(lambda of, said=said: said not in of.getMessage())
 
 
 class RunCallback(TrainerCallback):
@@ -161,6 +166,7 @@ class RunCallback(TrainerCallback):
 
     def on_train_begin(self, args, state, control, train_dataloader=None, lr_scheduler=None, **kwargs):
         self.is_finished = state.global_step >= state.max_steps
+        state.compute_steps(args, state.max_steps)  # a resumed run logs and saves as often as it is told now
         rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         plan = f"training: {counted(state.max_steps, 'update')} of {counted(rows, 'row')}"
         if has_length(train_dataloader):
@@ -193,7 +199,8 @@ class RunCallback(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         is_default = (args.logging_strategy, args.logging_steps) == ("steps", TrainingArguments.logging_steps)
         if is_default and state.max_steps < 10 * args.logging_steps:
-            control.should_log |= state.global_step % max(1, state.max_steps // 10) == 0
+            is_last = state.global_step == state.max_steps
+            control.should_log |= is_last or state.global_step % max(1, state.max_steps // 10) == 0
 
 
 def use_readable_log(trainer: Trainer, evaluated: str = "") -> None:
@@ -226,7 +233,7 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
     args, output = trainer.args, Path(trainer.args.output_dir)
     # Asked before processes can differ in what they see.
     has_results = all((output / name).is_file() for name in ("train_results.json", "trainer_state.json"))
-    callback = RunCallback([describe_start(trainer, start), *data], checkpoint, parser)
+    callback = RunCallback([describe_start(trainer, checkpoint or start), *data], checkpoint, parser)
     trainer.add_callback(callback)
     try:
         result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)

@@ -17,7 +17,8 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from tokenization.rows import FILE_BUILDERS, nearest, read_file
+from tokenization.rows import FILE_BUILDERS, read_file
+from tokenization.tasks import nearest
 
 # Tasks whose folder is not called as the task; the files of RACE have the beginning `high_`.
 FOLDERS = {"storycloze_2016": "story_cloze", "lambada_standard": "lambada", "wikitext": "wikitext2_raw"}

@@ -1,7 +1,16 @@
 """What kind of model it is, of this package or of another family, as the model card and the trainers ask."""
 
+from pathlib import Path
+
+from .. import NOVELS
+
 # Endings of the names of transformers' classifiers.
 HEADS = ("ForSequenceClassification", "ForMultipleChoice")
+
+
+def packaged(model: str | None) -> str | None:
+    """The folder of the model that comes with the package, for its short name; a folder here of that name wins."""
+    return NOVELS if model == Path(NOVELS).name and not Path(model).exists() else model
 
 
 def is_of_gpt1(model) -> bool:

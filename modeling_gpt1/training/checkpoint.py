@@ -31,7 +31,7 @@ CHECKPOINT_NAME = "checkpoint.json"
 # Pushes to the hub skip names that begin with "_".
 INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
-SETTINGS = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "world_size", "seed")
+SETTINGS = "learning_rate weight_decay per_device_train_batch_size gradient_accumulation_steps world_size seed".split()
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
@@ -156,7 +156,7 @@ def warn_of_other_settings(checkpoint: str, before: dict[str, Any], args: Traini
     if changes:
         logger.warning(
             f"This run resumes from {checkpoint}, but with other settings: {', '.join(changes)}. Pass the old ones to "
-            "get the result of an uninterrupted run. The learning rate stays the old one in any case."
+            "get the result of an uninterrupted run. Learning rate and weight decay stay the old ones in any case."
         )
 
 

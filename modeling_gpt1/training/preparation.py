@@ -24,7 +24,7 @@ from tokenization.tasks import Task, compute_metrics_for, get_task
 
 from ..configuration_gpt1 import GPT1Config, has_choices
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from ..hub.model_kinds import HEADS
+from ..hub.model_kinds import HEADS, packaged
 from ..inference.probing import longest_sequence
 from ..layouts_gpt1 import base_of_adapter, open_adapter
 from ..modeling_gpt1 import GPT1DoubleHeadsModel
@@ -85,7 +85,7 @@ def prepare_finetuning(
             of another family that has no head for the task, or positions for fewer than `max_length` tokens.
     """
     task = get_task(task) if isinstance(task, str) else task
-    checkpoint = None if isinstance(model, PreTrainedConfig) else os.fspath(model)
+    checkpoint = None if isinstance(model, PreTrainedConfig) else packaged(os.fspath(model))
     if checkpoint is None and tokenizer is None:
         raise ValueError("A fresh model has no tokenizer beside it. Pass one as `tokenizer`.")
     config = model if checkpoint is None else open_task_config(checkpoint, auto_model, trust_remote_code)

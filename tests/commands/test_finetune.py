@@ -353,8 +353,10 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     shutil.rmtree(output / "checkpoint-2")
     (output / "predictions.jsonl").touch()
     caplog.clear()
-    finetune.main([word for word in command if word != "--do_eval"])
+    finetune.main([*(word for word in command if word != "--do_eval"), "--logging_steps", "1"])  # it was 500
     assert f"; goes on from {output / 'checkpoint-1'}" in "".join(caplog.messages)
+    assert f" parameters, from {output / 'checkpoint-1'}; on CPU" in "".join(caplog.messages)
+    assert [line for line in caplog.messages if line.startswith("step 2/2 · loss ")]
     assert not [*output.glob("eval_results.json"), *output.glob("predictions*")]  # of the weights before
     assert not [name for name in read_json(output / "all_results.json") if name.startswith("eval_")]
 
@@ -490,7 +492,7 @@ def test_absent_choices_have_no_score():
 
 def test_config_overrides():
     numbers = {"n_embd": 64, "resid_pdrop": 0.0, "hidden_act": "relu", "do_layer_norm_before": True}
-    words = "n_embd=64,resid_pdrop=0.0,hidden_act=relu,do_layer_norm_before=true,use_cache=FALSE,sliding_window=none"
+    words = "n_embd=64,resid_pdrop=0.0, hidden_act=relu, do_layer_norm_before=true,use_cache=FALSE,sliding_window=none"
     assert runs.parse_overrides(words) == {**numbers, "use_cache": False, "sliding_window": None}
     assert runs.parse_overrides("") == {}
 
@@ -782,24 +784,21 @@ def refused(*words: str) -> str:
     return str(error.value)
 
 
-def test_an_interrupted_prediction_leaves_the_older_file(folders, tmp_path, monkeypatch):
+def test_an_interrupted_prediction_leaves_no_file(folders, tmp_path, monkeypatch):
     def interrupted(*_):
         yield {"error": "none"}
         raise KeyboardInterrupt
 
-    output = tmp_path / "out.csv"
-    output.write_text("old\n")
     monkeypatch.setattr(predict, "predict_rows", interrupted)
     words = [str(folders / "classification"), "--file", str(folders / "data-classification" / "train.jsonl")]
     with pytest.raises(KeyboardInterrupt):
-        predict.main([*words, "--output_file", str(output)])
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(output.name, "old\n")]
+        predict.main([*words, "--output_file", str(tmp_path / "out.csv")])
+    assert not [*tmp_path.iterdir()]
 
 
 def test_predict_refuses(folders, tmp_path, capsys):
     file, model = str(folders / "data-classification" / "train.jsonl"), str(folders / "classification")
     other = write_rows(tmp_path / "other.jsonl", [{"text": GOOD}])
-    (tmp_path / "here").mkdir()
     GPT1Config(n_embd=8, n_head=2).save_pretrained(tmp_path / "plain")
     fields = {"traversal": "classification", "architectures": ["GPT1DoubleHeadsModel"]}
     GPT1Config(n_embd=8, n_head=2, **fields).save_pretrained(tmp_path / "old")
@@ -810,7 +809,5 @@ def test_predict_refuses(folders, tmp_path, capsys):
     assert f"{other} has no column 'review' for the role text" in refused(model, "--file", other)
     assert "plain has no task head" in refused(str(tmp_path / "plain"), "--file", file)
     assert "old has no traversal or no columns (--columns)" in refused(str(tmp_path / "old"), "--file", file)
-    for same in (other, str(tmp_path / "here" / ".." / "other.jsonl")):
-        told = refused(model, "--file", other, "--output_file", same)
-        assert f"--output_file {same} is the --file, whose rows the predictions would replace" in told
+    assert f"--output_file {other} is there already" in refused(model, "--file", file, "--output_file", other)
     assert read_lines(Path(other).read_text(encoding="utf-8")) == [{"text": GOOD}]

@@ -8,8 +8,9 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from modeling_gpt1 import NOVELS, GPT1Config, GPT1ForCausalLM
+from modeling_gpt1 import NOVELS, GPT1Config, GPT1ForCausalLM, prepare_finetuning
 from modeling_gpt1.commands.arguments import parser_of
+from modeling_gpt1.layouts_gpt1 import base_of_adapter
 from tokenization import GPT1Tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,23 @@ def test_every_command_knows_the_name(command, flag, tmp_path, monkeypatch):
         assert read(name) == name
     (tmp_path / "gpt1-novels").mkdir()
     assert read("gpt1-novels") == "gpt1-novels"
+
+
+def test_python_knows_the_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert prepare_finetuning("gpt1-novels", "sst2")["model"].config.num_hidden_layers == 4
+
+
+@pytest.mark.parametrize(
+    ("base", "found"),
+    [
+        ("/elsewhere/gpt1-novels", NOVELS),
+        *((name, name) for name in (NOVELS, "me/gpt1-novels", "/elsewhere/training")),
+    ],
+)
+def test_an_adapter_finds_it_in_another_installation(base, found, tmp_path):
+    Path(tmp_path, "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}), encoding="utf-8")
+    assert base_of_adapter(str(tmp_path)) == found
 
 
 def test_it_is_small_and_opens_in_float32(novels):

@@ -271,10 +271,10 @@ def test_other_settings_are_told(tmp_path, monkeypatch):
     with resumes_after(3):
         train(make_pretraining(tmp_path), True)
     assert said == []
-    trainer = make_pretraining(tmp_path, learning_rate=0.5, per_device_train_batch_size=2, seed=1)
+    trainer = make_pretraining(tmp_path, learning_rate=0.5, weight_decay=0.2, per_device_train_batch_size=2, seed=1)
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    told = "learning_rate was 0.01 and is 0.5, per_device_train_batch_size was 3 and is 2, seed was 42 and is 1."
-    assert told in said[0]
+    told = "learning_rate was 0.01 and is 0.5, weight_decay was 0.01 and is 0.2, per_device_train_batch_size was 3 "
+    assert told + "and is 2, seed was 42 and is 1." in said[0]
     assert trainer.lr_scheduler.base_lrs == [0.01, 0.01]
 
 
