@@ -83,7 +83,7 @@ setup(
     package_data={
         "modeling_gpt1": ["py.typed", "gpt1-novels/*"],
         "tokenization": ["py.typed"],
-        "modeling_gpt1.commands": ["accelerate/*.yaml"],
+        "modeling_gpt1.commands": ["accelerate/*.yaml", "presets.yaml"],
         "modeling_gpt1.playground": ["look.*"],
         "modeling_gpt1.reproduction": ["templates/*"],
     },

@@ -172,7 +172,7 @@ def test_commands_that_are_not_run_take_their_arguments(visit, monkeypatch):
     given = [arguments for arguments in given if arguments is not None]
     for arguments in given:
         # Without a GPU, Trainer takes half precision together with this flag only.
-        parse([*arguments, "--use_cpu"] if "--bf16" in arguments else arguments, monkeypatch)
+        parse([*arguments, "--use_cpu"] if {"--bf16", "--preset"} & {*arguments} else arguments, monkeypatch)
     assert len(given) == 21
 
 

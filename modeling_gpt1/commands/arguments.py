@@ -33,6 +33,7 @@ NAME_MODELS = "model models lstm_model tokenizer_name folder".split()
 # Of these, 0 or less would silently leave rows out.
 AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples".split()
 AT_LEAST_1 += "zero_shot_max_train_samples zero_shot_max_eval_samples jobs rehearse".split()
+PRESETS = Path(__file__).with_name("presets.yaml")
 CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
 CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml, .json).")
 
@@ -97,7 +98,10 @@ class CommandParser(HfArgumentParser):
             at = len(list(takewhile(lambda word: not word.startswith("--"), words)))
             words[at:at] = self.words_of(given.config)
         self.check_flags(words)
-        namespace, rest = super().parse_known_args(words, namespace)
+        namespace, rest = super().parse_known_args(words)
+        if getattr(namespace, "preset", None):
+            self.set_defaults(**read_settings(PRESETS)[namespace.preset])
+            namespace, rest = super().parse_known_args(words)
         del namespace.config
         self.settings = dict(vars(namespace))
         for name, value in self.settings.items():

@@ -112,6 +112,7 @@ class CorpusArguments:
 class StartArguments(runs.ModelArguments):
     """What training starts from, and what the card says of it."""
 
+    preset: Literal["babylm-10m", "babylm-100m"] | None = HfArg(default=None, help="Sizes and rates to begin with.")
     family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": list(FAMILIES)})
     num_merges: int | None = HfArg(default=None, help="Merges of the BPE that is learnt. Default: 40000.")
     prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts to continue at each evaluation.")
@@ -119,7 +120,7 @@ class StartArguments(runs.ModelArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.num_merges is not None and (self.tokenizer_name or self.model):
+        if self.num_merges is not None and (self.tokenizer_name or self.model) and self.preset is None:
             raise ValueError(
                 f"--num_merges {self.num_merges} learns a tokenizer, but that of {self.tokenizer_name or self.model} "
                 "was given. Leave one of them out."
@@ -253,7 +254,7 @@ def prospect(num_tokens: int | None, num_read: float) -> str:
 ARGUMENTS = (StartArguments, CorpusArguments, GPT1PretrainingArguments)
 BASICS = {
     "text": "train_files validation_files dataset_name dataset_config_name validation_split text_column streaming",
-    "model": "model family config_overrides tokenizer_name num_merges",
+    "model": "model preset family config_overrides tokenizer_name num_merges",
     "training": "output_dir config num_train_epochs max_steps learning_rate warmup_steps per_device_train_batch_size "
     "gradient_accumulation_steps seed bf16 use_cpu",
     "watching, stopping, going on": "logging_steps eval_strategy eval_steps max_eval_blocks prompts save_strategy "

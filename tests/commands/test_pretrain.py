@@ -141,6 +141,25 @@ def test_the_model_is_saved_after_words_that_were_read(books, caplog, capsys):
         generated(out, capsys, "--revision", "chck_1M")
 
 
+def test_a_preset_is_where_settings_begin(tmp_path):
+    """Flags and --config win, a tokenizer takes the place of its merges, and a run's own settings repeat it."""
+
+    def read(*words):
+        return pretrain.parser_of("pretrain").read(["--train_files", "b", "--output_dir", "o", "--use_cpu", *words])
+
+    for preset in ("babylm-10m", "babylm-100m"):
+        model, corpus, training = read("--preset", preset, "--learning_rate", "1e-4", "--tokenizer_name", "t")
+        assert model.fresh_config().hidden_size == 256 and model.tokenizer_name == "t" and model.num_merges == 8000
+        assert (len(corpus.save_points()), corpus.max_words) == (19, "100M")
+        assert (training.learning_rate, training.warmup_steps, training.bf16) == (1e-4, 200, True)
+    (tmp_path / "run.yaml").write_text("preset: babylm-10m\nmax_words: 5M\n", encoding="utf-8")
+    _, corpus, training = read("--config", str(tmp_path / "run.yaml"), "--seed", "3")
+    assert (corpus.max_words, training.learning_rate, training.seed) == ("5M", 2e-3, 3)
+    assert read()[2].learning_rate == 2.5e-4
+    with pytest.raises(ValueError, match="'babylm' .choose from 'babylm-10m', 'babylm-100m'"):
+        read("--preset", "babylm")
+
+
 def generated(folder, capsys, *more):
     capsys.readouterr()
     words = ["--model", str(folder), "--prompts", "the cat sat", "--temperature", "0", "--device", "cpu", *more]
