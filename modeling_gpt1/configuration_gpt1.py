@@ -26,19 +26,10 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:  # before 
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
-from transformers.dynamic_module_utils import (
-    HF_MODULES_CACHE,
-    get_cached_module_file,
-    get_relative_import_files,
-)
+from transformers.dynamic_module_utils import HF_MODULES_CACHE, get_cached_module_file, get_relative_import_files
 from transformers.utils.type_validators import probability
 
-TRAVERSALS_OF_ARCHITECTURES = {
-    "OpenAIGPTDoubleHeadsModel": "multiple_choice",
-    "OpenAIGPTForSequenceClassification": "classification",
-    "GPT2DoubleHeadsModel": "multiple_choice",
-    "GPT2ForSequenceClassification": "classification",
-}
+TRAVERSALS_OF_CLASS_ENDINGS = {"DoubleHeadsModel": "multiple_choice", "ForSequenceClassification": "classification"}
 # Sequences of an example, by traversal; None means one for each choice.
 TRAVERSALS = {"classification": 1, "entailment": 1, "similarity": 2, "multiple_choice": None}
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
@@ -68,7 +59,7 @@ class GPT1BaseConfig(PreTrainedConfig):
     """Shared part of all GPT-1 configurations: the Auto classes, checks of sizes, and the objective."""
 
     auto_classes = {}  # module and class that a saved folder gives each Auto class, for `trust_remote_code=True`
-    sizes = ()  # fields that must be at least 1
+    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")  # at least 1 each
     # With this, `save_pretrained` writes the code beside `config.json`, as after `register_for_auto_class`.
     _auto_class = "AutoConfig"
     keys_to_ignore_at_inference = ["past_key_values", "task_loss", "lm_loss", "lm_logits", "example_losses"]
@@ -205,14 +196,7 @@ class GPT1Config(GPT1BaseConfig):
         "AutoModelForSequenceClassification": "modeling_gpt1.GPT1ForSequenceClassification",
         "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
     }
-    sizes = (
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "max_position_embeddings",
-    )
+    sizes = (*GPT1BaseConfig.sizes, "num_attention_heads", "intermediate_size")
     attribute_map = {
         "n_embd": "hidden_size",
         "n_layer": "num_hidden_layers",
@@ -231,11 +215,7 @@ class GPT1Config(GPT1BaseConfig):
         "h.*.mlp.up_proj": "colwise",
         "h.*.mlp.down_proj": "rowwise",
     }
-    base_model_fsdp_plan = {
-        "tokens_embed": "free_full_weight",
-        "positions_embed": "free_full_weight",
-        "h.*": "free_full_weight",
-    }
+    base_model_fsdp_plan = dict.fromkeys(("tokens_embed", "positions_embed", "h.*"), "free_full_weight")
 
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
@@ -275,9 +255,9 @@ class GPT1Config(GPT1BaseConfig):
                 "do_layer_norm_before": True,
                 "rescale_prenorm_residual": True,
             }
-        for architecture in architectures:  # of the class that saved the weights
-            if architecture in TRAVERSALS_OF_ARCHITECTURES:
-                translated.setdefault("traversal", TRAVERSALS_OF_ARCHITECTURES[architecture])
+        for ending, traversal in TRAVERSALS_OF_CLASS_ENDINGS.items():
+            if any(architecture.endswith(ending) for architecture in architectures):  # whose weights these are
+                translated.setdefault("traversal", traversal)
         return {**translated, "model_type": cls.model_type}, kwargs
 
     def __post_init__(self, **kwargs):

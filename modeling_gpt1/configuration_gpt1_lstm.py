@@ -39,7 +39,7 @@ class GPT1LSTMConfig(GPT1BaseConfig):
         "AutoModelForSequenceClassification": "modeling_gpt1_lstm.GPT1LSTMForSequenceClassification",
         "AutoModelForMultipleChoice": "modeling_gpt1_lstm.GPT1LSTMForMultipleChoice",
     }
-    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "lstm_hidden_size", "max_position_embeddings")
+    sizes = (*GPT1BaseConfig.sizes, "lstm_hidden_size")
     base_model_fsdp_plan = {"tokens_embed": "free_full_weight", "h.*": "free_full_weight"}
 
     num_hidden_layers: int = 1

@@ -172,11 +172,9 @@ class FolderMixin:
             ImportError: the folder holds an adapter, and PEFT is not installed.
         """
         name = pretrained_model_name_or_path
-        if name is None:
-            return super().from_pretrained(name, *args, **kwargs)
         # An Auto class names the base in place of an adapter on the hub.
         adapter = (kwargs.get("adapter_kwargs") or {}).get("_adapter_model_path") or name
-        base = base_of_adapter(adapter, **kwargs)
+        base = None if name is None else base_of_adapter(adapter, **kwargs)
         if base is None:
             return super().from_pretrained(name, *args, **kwargs)
         config, is_asked = kwargs.pop("config", None), kwargs.pop("output_loading_info", False)

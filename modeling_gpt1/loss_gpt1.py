@@ -28,40 +28,6 @@ SOFTMAX_ELEMENTS = 2**19
 GRADIENT_ROWS = 4096
 
 
-def gradient_of_sum(
-    hidden_states: torch.Tensor, num_items: torch.Tensor | int, coefficient: float = 1.0
-) -> torch.Tensor:
-    """The gradient of `coefficient · sum / num_items` with respect to the sum, as autograd rounds it."""
-    dtype = torch.promote_types(hidden_states.dtype, torch.float32)
-    return hidden_states.new_ones((), dtype=dtype) * coefficient / num_items
-
-
-def weighted_lm_loss(
-    lm_head: nn.Module,
-    hidden_states: torch.Tensor,
-    target_ids: torch.Tensor,
-    target_weights: torch.Tensor,
-    rows: torch.Tensor,
-    num_rows: int,
-    fused: bool,
-    expected_grad: torch.Tensor | float = 1.0,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The weighted sum of −log P(target), `[]`, and that of each row, `[num_rows]`, without a gradient.
-
-    `hidden_states [N, D]`, `target_ids`, `target_weights` and `rows` `[N]` are the targets, and the row of each.
-    `fused` says whether the head takes targets, see [`GPT1LMHead`]: one that an adapter, a quantiser or tensor
-    parallelism has replaced returns only logits, and then those of all targets are in memory.
-    """
-    if fused:
-        loss, token_losses = lm_head(hidden_states, target_ids, target_weights, expected_grad)
-    else:
-        logits = lm_head(hidden_states).float()
-        token_losses = nn.functional.cross_entropy(logits, target_ids, reduction="none")
-        loss = (token_losses * target_weights).sum()
-    row_losses = token_losses.new_zeros(num_rows).index_add(0, rows, token_losses.detach() * target_weights)
-    return loss, row_losses
-
-
 def linear_cross_entropy(
     hidden_states: torch.Tensor,
     weight: torch.Tensor,
@@ -87,10 +53,8 @@ def linear_cross_entropy(
         The weighted sum, `[]`, differentiable once in `hidden_states` and `weight`, and each target's −log P, `[N]`,
         without a gradient; both at least float32.
     """
-    if torch.is_autocast_enabled(hidden_states.device.type):
-        dtype = torch.get_autocast_dtype(hidden_states.device.type)
-    else:
-        dtype = hidden_states.dtype
+    device = hidden_states.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_states.dtype
     # Decided outside of the autograd function, so that the compiler sees plain arguments.
     needs_grads = [torch.is_grad_enabled() and side.requires_grad for side in (hidden_states, weight)]
     return _LinearCrossEntropy.apply(
@@ -212,8 +176,7 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
     Args:
         task_logits (`torch.Tensor` of shape `[B, K]`): scores.
         labels (`[B]`; `[B, K]` for multi-label classification): the class, the number or, for every class,
-            whether it holds.
-            The label −100 is ignored.
+            whether it holds. The label −100 is ignored.
         config ([`GPT1Config`]): regression uses the squared error of one score, multi-label classification the mean
             of binary cross-entropies over the example's labels, other tasks the cross-entropy.
 
@@ -229,9 +192,14 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
             "`input_ids`."
         )
     if is_multi_label:
-        check_several_labels(labels)
-        targets, is_ignored = labels.float(), labels == -100
-        losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), targets, reduction="none")
+        is_ignored = labels == -100
+        if can_read(labels) and (is_wrong := ~((labels >= 0) & (labels <= 1) | is_ignored)).any():
+            example, label = first_place(is_wrong)
+            raise ValueError(
+                f"Label {label} of example {example} is {labels[example, label].item()}, but it must be from 0 (the "
+                "class does not apply) to 1 (it applies), or -100 for none."
+            )
+        losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
         return losses.masked_fill(is_ignored, 0.0).sum(-1) / count_labels(labels).clamp(min=1)
     if config.problem_type == "regression":  # a model with a task head sets it, see `config_for_task`
         losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
@@ -266,16 +234,3 @@ def count_items(counts: torch.Tensor, num_items: torch.Tensor | int | None) -> t
     """N, at least 1, so that the loss is 0 if nothing counts."""
     num_items = counts.sum() if num_items is None else num_items
     return num_items.clamp(min=1) if isinstance(num_items, torch.Tensor) else max(num_items, 1)
-
-
-def check_several_labels(labels: torch.Tensor) -> None:
-    """Checks that multi-label targets `[B, K]` are from 0 to 1, or −100 for none."""
-    if not can_read(labels) or labels.dtype == torch.bool:
-        return
-    is_wrong = ~((labels >= 0) & (labels <= 1)) & (labels != -100)
-    if is_wrong.any():
-        example, label = first_place(is_wrong)
-        raise ValueError(
-            f"Label {label} of example {example} is {labels[example, label].item()}, but it must be from 0 (the class "
-            "does not apply) to 1 (it applies), or -100 for none."
-        )

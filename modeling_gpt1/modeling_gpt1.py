@@ -41,18 +41,11 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS, GPT1Config, config_for_task
 from .layouts_gpt1 import FolderMixin, register_foreign_layouts
-from .loss_gpt1 import (
-    count_items,
-    count_labels,
-    gradient_of_sum,
-    linear_cross_entropy,
-    task_loss,
-    task_losses,
-    weighted_lm_loss,
-)
+from .loss_gpt1 import count_items, count_labels, linear_cross_entropy, task_loss, task_losses
 from .packing_gpt1 import (
     VARIABLE_LENGTH,
     Sequences,
+    Targets,
     can_read,
     first_place,
     is_whole,
@@ -458,10 +451,8 @@ class GPT1Model(GPT1PreTrainedModel):
         if token_type_ids is not None:
             embeddings = embeddings + self.tokens_embed(token_type_ids)
         hidden_states = self.drop(embeddings)
-        layers = self.h[: self.config.num_hidden_layers]  # fewer if generation exits early
-        for block in layers:
-            mask = masks[block.attn.layer_type]
-            hidden_states = block(hidden_states, mask, past_key_values, rows=rows, **kwargs)
+        for block in self.h[: self.config.num_hidden_layers]:  # fewer if generation exits early
+            hidden_states = block(hidden_states, masks[block.attn.layer_type], past_key_values, rows=rows, **kwargs)
         return BaseModelOutputWithPast(
             last_hidden_state=self.ln_f(hidden_states),
             past_key_values=past_key_values if use_cache else None,
@@ -623,9 +614,26 @@ class LMHeadMixin:
         head.__class__ = GPT1LMHead  # transformers makes a plain linear layer
         return head
 
-    @property
-    def _has_fused_lm_loss(self) -> bool:
-        return isinstance(self.lm_head, GPT1LMHead) and getattr(self, "_tp_size", None) in (None, 1)
+    def _lm_loss(
+        self, targets: Targets, num_rows: int, num_items: torch.Tensor | int, coefficient: float = 1.0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The weighted sum of −log P(target) divided by N, `[]`, and each row's sum, `[num_rows]`, without a gradient.
+
+        N is `num_items`, and `coefficient` the factor of the first in the loss that is differentiated. A head that an
+        adapter, a quantiser or tensor parallelism has replaced returns only logits, and then those of all targets are
+        in memory.
+        """
+        hidden_states, target_ids, target_weights, rows = targets
+        if isinstance(self.lm_head, GPT1LMHead) and getattr(self, "_tp_size", None) in (None, 1):
+            dtype = torch.promote_types(hidden_states.dtype, torch.float32)
+            expected_grad = hidden_states.new_ones((), dtype=dtype) * coefficient / num_items  # as autograd rounds it
+            loss_sum, token_losses = self.lm_head(hidden_states, target_ids, target_weights, expected_grad)
+        else:
+            logits = self.lm_head(hidden_states).float()
+            token_losses = nn.functional.cross_entropy(logits, target_ids, reduction="none")
+            loss_sum = (token_losses * target_weights).sum()
+        row_losses = token_losses.new_zeros(num_rows).index_add(0, rows, token_losses.detach() * target_weights)
+        return loss_sum / num_items, row_losses
 
 
 def check_extract_token(model: "GPT1TaskModel", inputs: dict[str, torch.Tensor | None]) -> None:
@@ -760,15 +768,8 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         if labels is not None:
             check_targets(labels, hidden_states, self.config.vocab_size)
             is_target = labels[:, 1:] != -100
-            num_targets = count_items(is_target, num_items_in_batch)
-            loss, row_losses = weighted_lm_loss(
-                self.lm_head,
-                *read_labels(hidden_states, labels, plan),
-                len(labels),
-                self._has_fused_lm_loss,
-                gradient_of_sum(hidden_states, num_targets),
-            )
-            loss = loss / num_targets
+            targets = read_labels(hidden_states, labels, plan)
+            loss, row_losses = self._lm_loss(targets, len(labels), count_items(is_target, num_items_in_batch))
             example_losses = None if self.training else torch.stack([row_losses, is_target.sum(1)], dim=1)
         return GPT1CausalLMOutput(
             loss=loss,
@@ -933,12 +934,8 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
             losses = {"loss": loss_of_task.clone(), "task_loss": loss_of_task}  # Trainer scales the loss in place
             lm_coef = float(self.config.lm_coef)
             if lm_coef > 0:
-                is_fused, targets = self._has_fused_lm_loss, sequences.read_targets(hidden_states, counts)
-                expected_grad = gradient_of_sum(hidden_states, num_items, lm_coef)
-                loss_sum, losses_of_lm = weighted_lm_loss(
-                    self.lm_head, *targets, len(task_logits), is_fused, expected_grad
-                )
-                losses["lm_loss"] = loss_sum / num_items
+                targets = sequences.read_targets(hidden_states, counts)
+                losses["lm_loss"], losses_of_lm = self._lm_loss(targets, len(task_logits), num_items, lm_coef)
                 losses["loss"] = loss_of_task + lm_coef * losses["lm_loss"]
             if not self.training:
                 losses_of_lm = losses_of_lm / counts.clamp(min=1)
@@ -958,7 +955,6 @@ class GPT1ForSequenceClassification(GPT1TaskModel):
     """GPT-1 with the task head alone, for classification, entailment, similarity and regression."""
 
     supported_traversals = tuple(name for name, num_sequences in TRAVERSALS.items() if num_sequences is not None)
-    output_class = SequenceClassifierOutput
 
 
 class GPT1ForMultipleChoice(GPT1TaskModel):
