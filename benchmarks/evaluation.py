@@ -18,8 +18,7 @@ import torch
 import transformers
 from harness import default_data, machine, save_result
 from lm_eval.models.huggingface import HFLM
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, TokenizersBackend
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, GPT2Tokenizer
 
 from modeling_gpt1.evaluation.harness import SharedContextLM
 from modeling_gpt1.evaluation.local_rows import all_tasks, specify_tasks
@@ -33,14 +32,8 @@ PAGES = 3  # of WikiText: texts of thousands of tokens
 
 def write_gpt2(folder: str, data_dir: Path) -> str:
     """A tiny random GPT-2 with a byte-level BPE."""
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=8000, initial_alphabet=alphabet, special_tokens=["<|end|>"], show_progress=False
-    )
-    backend.train([str(data_dir / "wikitext2_raw" / "wiki.valid.raw")], trainer)
-    tokenizer = TokenizersBackend(tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>")
+    text = (data_dir / "wikitext2_raw" / "wiki.valid.raw").read_text(encoding="utf-8")
+    tokenizer = GPT2Tokenizer().train_new_from_iterator(text.splitlines(keepends=True), 8000, show_progress=False)
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=len(tokenizer), n_embd=128, n_layer=2, n_head=4, n_positions=512)
     GPT2LMHeadModel(config).save_pretrained(folder)

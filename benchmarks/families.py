@@ -19,22 +19,21 @@ import os
 import shlex
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
 import torch
-from harness import machine, read_json, run_counted, save_result, write_json
+from harness import machine, pretrain_flags, read_json, run_counted, save_result, train_tokenizer, words_of, write_json
 from torch import nn
 from transformers import MODEL_FOR_MULTIPLE_CHOICE_MAPPING
 
 from modeling_gpt1.training.families import FAMILIES
 from modeling_gpt1.training.preparation import OPENED_TYPES, OWN_TYPES
-from tokenization import GPT1Tokenizer, get_task, load_task, training_texts
+from tokenization import get_task, load_task
 
-NEXT_TOKEN, RESTORED, MASKED = "next token", "restored text", "masked tokens, alone or with a second objective"
 SIZES = "hidden_size=256,num_hidden_layers=4,num_attention_heads=4,intermediate_size=1024"
 LSTM_SIZES = "hidden_size=256,lstm_hidden_size=768"
 NUM_MERGES, BLOCK_LENGTH, BATCH = 8000, 512, 8
@@ -75,10 +74,8 @@ def pretraining(arguments: argparse.Namespace, family: str, tokens: float, learn
     updates = max(1, round(tokens / (BATCH * BLOCK_LENGTH)))
     part = max(1, updates // 20)
     flags = {
-        "train_files": f"{arguments.books}/train",
-        "validation_files": f"{arguments.books}/validation",
+        **pretrain_flags(arguments.books, arguments.work_dir, part),
         "family": family,
-        "tokenizer_name": arguments.work_dir / "tokenizer",
         "block_length": BLOCK_LENGTH,
         "config_overrides": LSTM_SIZES if family == "gpt1-lstm" else SIZES,
         "per_device_train_batch_size": BATCH,
@@ -87,16 +84,7 @@ def pretraining(arguments: argparse.Namespace, family: str, tokens: float, learn
         "learning_rate": learning_rate,
         "warmup_steps": WARMUP,
         "logging_steps": part,
-        "eval_strategy": "steps",
-        "eval_steps": part,
-        "max_eval_blocks": 256,
-        "save_steps": part,
         "save_total_limit": 1,
-        "resume_from_checkpoint": "auto",
-        "bf16": True,
-        "use_cpu": not torch.cuda.is_available(),  # bf16 on a CPU needs this flag
-        "report_to": "none",
-        "disable_tqdm": True,
     }
     folder = arguments.work_dir / family / f"pretrain-{tokens:g}-{learning_rate:g}"
     return Step(folder, words_of("pretrain", flags), "--output_dir", "all_results.json")
@@ -133,10 +121,6 @@ def asking(arguments: argparse.Namespace, model: Step) -> Step:
     flags = {"model": model.folder / "out", "data_dir": arguments.data_dir}
     words = (*words_of("zero-shot", flags), "--tasks", *ZERO_SHOT_TASKS)
     return Step(model.folder.parent / "zero-shot", words, "--output_file", "")
-
-
-def words_of(command: str, flags: dict) -> tuple[str, ...]:
-    return command, *(word for name, value in flags.items() for word in (f"--{name}", str(value)))
 
 
 def sweep(arguments: argparse.Namespace, family: str) -> list[Step]:
@@ -195,14 +179,9 @@ def run(step: Step) -> None:
     """Runs a step to its end, and counts the processor time of all its attempts."""
     print(step.folder, flush=True)
     step.folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "modeling_gpt1.commands", *step.words, step.output, str(step.folder / "out")]
-    if status := run_counted(command, step.folder):
-        raise SystemExit(f"{step.folder}: status {status}. Its output.txt ends with the reason.")
-    counted = read_json(step.folder / "processor_seconds.json")
-    write_json(
-        step.folder / "done.json",
-        {"processor_seconds": counted["seconds"], "peak_bytes": counted["peak_bytes"]},
-    )
+    counted = run_counted([*step.words, step.output, str(step.folder / "out")], step.folder)
+    done = {"processor_seconds": counted["seconds"], "peak_bytes": counted["peak_bytes"]}
+    write_json(step.folder / "done.json", done)
 
 
 # ---- What was measured
@@ -311,7 +290,7 @@ def page(rows: dict[str, Row], tasks: Sequence[str], about: dict) -> str:
         "Each family was pre-trained once, so no figure tells how much another pre-training would differ: the seeds "
         "are those of fine-tuning. Sizes and tokens are small, and say nothing of the order of large models.",
         f"## Cost\n\n{conditions(about)}",
-        table(["family", *COSTS], [[family, *costs(row)] for family, row in rows.items()]),
+        table(["family", *COSTS], [[family, *(of(row) for of in COSTS.values())] for family, row in rows.items()]),
         "## Fine-tuned",
         "The metric of the task × 100: the mean of the seeds, their range and their number.",
         f"`gpt1 finetune {about['fine_tuning']}`" + (f", on at most so many rows: {limits}." if limits else "."),
@@ -326,23 +305,16 @@ def page(rows: dict[str, Row], tasks: Sequence[str], about: dict) -> str:
     return "\n\n".join(parts)
 
 
-COSTS = (
-    *("M parameters", "M without embeddings", "learning rate", "M tokens read", "processor hours"),
-    *("tokens per second", "peak GiB", "held-out losses"),
-)
-
-
-def costs(row: Row) -> list[str]:
-    return [
-        f"{row.parameters / 1e6:.2f}",
-        f"{row.without_embeddings / 1e6:.2f}",
-        f"{row.learning_rate:g}",
-        f"{row.cost['tokens'] / 1e6:.1f}",
-        f"{row.cost['processor_seconds'] / 3600:.2f}",
-        f"{row.cost['tokens_per_second']:.0f}",
-        f"{row.cost['peak_bytes'] / 2**30:.2f}",
-        ", ".join(f"{name} {value:.3f}" for name, value in row.loss.items()),
-    ]
+COSTS: dict[str, Callable[[Row], str]] = {
+    "M parameters": lambda row: f"{row.parameters / 1e6:.2f}",
+    "M without embeddings": lambda row: f"{row.without_embeddings / 1e6:.2f}",
+    "learning rate": lambda row: f"{row.learning_rate:g}",
+    "M tokens read": lambda row: f"{row.cost['tokens'] / 1e6:.1f}",
+    "processor hours": lambda row: f"{row.cost['processor_seconds'] / 3600:.2f}",
+    "tokens per second": lambda row: f"{row.cost['tokens_per_second']:.0f}",
+    "peak GiB": lambda row: f"{row.cost['peak_bytes'] / 2**30:.2f}",
+    "held-out losses": lambda row: ", ".join(f"{name} {value:.3f}" for name, value in row.loss.items()),
+}
 
 
 def conditions(about: dict) -> str:
@@ -385,8 +357,10 @@ def with_error(found: dict | None) -> str:
 def objective_of(family: str) -> str:
     """How a family learns: held-out losses of one objective compare, those of two do not."""
     if FAMILIES[family].is_causal:
-        return NEXT_TOKEN
-    return RESTORED if FAMILIES[family].config_class().is_encoder_decoder else MASKED
+        return "next token"
+    if FAMILIES[family].config_class().is_encoder_decoder:
+        return "restored text"
+    return "masked tokens, alone or with a second objective"
 
 
 def draw(rows: dict[str, Row]):
@@ -437,9 +411,7 @@ def main(words: list[str] | None = None) -> None:
     arguments = parse(words)
     if not (arguments.page or arguments.save):
         check_data(arguments)
-        if not (arguments.work_dir / "tokenizer").is_dir():
-            texts = training_texts(f"{arguments.books}/train")
-            GPT1Tokenizer.train(texts, NUM_MERGES).save_pretrained(arguments.work_dir / "tokenizer")
+        train_tokenizer(arguments.books, arguments.work_dir, NUM_MERGES)
         run_all(arguments)
     found = {family: read_row(arguments, family) for family in arguments.families}
     rows = {family: row for family, row in found.items() if row is not None}

@@ -36,14 +36,12 @@ import transformers
 from harness import (
     MIB,
     SMALL,
-    check_agreement,
     comparisons,
     main,
     out_of_the_file,
     released_tokenizer,
     resident_bytes,
-    rounds_of,
-    running_workers,
+    steps_of,
     timed,
     without_dropout,
 )
@@ -70,10 +68,7 @@ BATCH_SIZE = 32
 
 
 def make_batch(shape: tuple[int, int, int, int], vocab_size: int) -> dict[str, torch.Tensor]:
-    """
-    Random sequences of full length, with the plan that the collator makes for ours. The extract token is at the last
-    position, and the first choice is right.
-    """
+    """Random sequences of full length with our collator's plan. The last token is read, and the first choice right."""
     *size, num_shared = shape
     input_ids = torch.randint(vocab_size, size, generator=torch.Generator().manual_seed(0))
     input_ids[:, :, :num_shared] = input_ids[:, :1, :num_shared]
@@ -144,14 +139,15 @@ class StepWorker(Worker):
         """Losses and gradient norm in float32 without dropout."""
         return without_dropout(self.model, lambda: self.losses(self.model, self.batch))
 
-    def resident_before(self) -> float:
-        """Resident MiB of interpreter, libraries and weights."""
-        return resident_bytes() / MIB
+    def warm_up(self) -> None:
+        self.before = resident_bytes() / MIB  # interpreter, libraries and weights
+        self.step()
 
     def step(self) -> dict[str, float]:
         """Time and memory of one forward and backward."""
         self.model.zero_grad()
-        return timed(lambda: self.loss(self.batch).backward())
+        measured = timed(lambda: self.loss(self.batch).backward())
+        return {**measured, "step MiB": measured["peak MiB"] - self.before}
 
 
 class PassWorker(Worker):
@@ -212,30 +208,6 @@ def sentences(number: int, vocab_size: int) -> list[dict]:
     return [{"ids": [start, *tokenizer(row["sentence"])["input_ids"], end], "label": row["label"]} for row in rows]
 
 
-def measure_step(folder: str, dtype: str, shape: tuple, rounds: int, threads: int) -> dict[str, dict[str, list]]:
-    """The figures of all rounds by model and measure."""
-    arguments = {name: (name, folder, dtype, threads, shape) for name in MODELS}
-    with running_workers(StepWorker, arguments) as ask:
-        check_agreement({name: ask[name]("compare") for name in MODELS}, PEER)
-        before = {name: ask[name]("resident_before") for name in MODELS}
-        for name in MODELS:  # warm-up
-            ask[name]("step")
-
-        def step(name: str) -> dict[str, float]:
-            figures = ask[name]("step")
-            return {**figures, "step MiB": figures["peak MiB"] - before[name]}
-
-        return rounds_of(list(MODELS), rounds, step)
-
-
-def measure_pass(folder: str, dtype: str, rows: list[dict], rounds: int, threads: int) -> dict[str, dict[str, list]]:
-    arguments = {name: (name, folder, dtype, threads, rows) for name in (OURS, PEER)}
-    with running_workers(PassWorker, arguments) as ask:
-        for name in ask:
-            ask[name]("warm_up")
-        return rounds_of(list(ask), rounds, lambda name: ask[name]("step"))
-
-
 def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
     """The rows of `make bench`."""
     rows = []
@@ -243,7 +215,8 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
         config = write_checkpoint(OpenAIGPTDoubleHeadsModel, folder, quick)
         for dtype in DTYPES:
             for name, (shape, (*of_time, of_memory)) in (QUICK_SHAPES if quick else SHAPES).items():
-                measured = measure_step(folder, dtype, shape, rounds, threads)
+                arguments = {model: (model, folder, dtype, threads, shape) for model in MODELS}
+                measured = steps_of(StepWorker, arguments, tuple(MODELS), PEER, rounds)
                 work = f"{name} {' × '.join(map(str, shape[:3]))}, {shape[3]} shared, {dtype}"
                 targets = {(PEER, "seconds"): of_time[list(DTYPES).index(dtype)]}
                 if dtype == "float32":
@@ -251,9 +224,10 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
                 rows += comparisons(work, measured, OURS, targets)
         texts = sentences(160 if quick else 400, config.vocab_size)
         write_checkpoint(OpenAIGPTLMHeadModel, folder, quick)  # the two-class head is newly initialised
-        measured = measure_pass(folder, "float32", texts, rounds, threads)
+        arguments = {name: (name, folder, "float32", threads, texts) for name in (OURS, PEER)}
+        measured = steps_of(PassWorker, arguments, (), PEER, rounds)
         work = f"pass over {len(texts)} sentences, {BATCH_SIZE} of like length (peer: random), float32"
-        return rows + comparisons(work, measured, OURS, {(PEER, "seconds"): None if quick else 1.6})
+        return rows + comparisons(work, measured, OURS, {(PEER, "seconds"): 1.6})
 
 
 def write_checkpoint(model_class: type, folder: str, quick: bool) -> OpenAIGPTConfig:

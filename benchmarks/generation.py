@@ -26,7 +26,7 @@ import time
 
 import torch
 import transformers
-from harness import SMALL, comparison, in_turns, main, running_workers, timed, write_peers
+from harness import SMALL, comparison, main, rounds_of, running_workers, timed, write_peers
 from transformers import GPT2LMHeadModel, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1Int8Config
@@ -47,16 +47,6 @@ LOOKUP_TARGET = 1.5  # on a text that repeats itself
 MOST_READINGS = {OURS: 1.5, INT8: 2.0}
 
 
-def open_model(name: str, folder: str) -> torch.nn.Module:
-    if name == PEER:
-        return OpenAIGPTLMHeadModel.from_pretrained(folder, dtype=torch.float32)
-    if name == GPT2:
-        return GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32)
-    if name == INT8:
-        return GPT1ForCausalLM.from_pretrained(folder, dtype=torch.float32, quantization_config=GPT1Int8Config())
-    return GPT1ForCausalLM.from_pretrained(folder, dtype=torch.bfloat16 if name == BF16 else torch.float32)
-
-
 class Worker:
     """One model. The parent process may call its methods."""
 
@@ -65,7 +55,10 @@ class Worker:
         transformers.utils.logging.disable_progress_bar()
         transformers.utils.logging.set_verbosity_error()
         self.name, self.num_new = name, num_new
-        self.model = open_model(name, folder)
+        model_class = {PEER: OpenAIGPTLMHeadModel, GPT2: GPT2LMHeadModel}.get(name, GPT1ForCausalLM)
+        loading = {"dtype": torch.bfloat16 if name == BF16 else torch.float32}
+        loading |= {"quantization_config": GPT1Int8Config()} if name == INT8 else {}
+        self.model = model_class.from_pretrained(folder, **loading)
         self.options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
         if name.endswith(LOOKUP):
             self.options["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
@@ -111,45 +104,43 @@ class Worker:
 
 
 def check_tokens(ask: dict, num_new: int) -> None:
-    ours, peer = (ask[name]("generate", 1, num_new) for name in (OURS, PEER))
-    if ours != peer:
-        raise RuntimeError(f"The models disagree: the greedy tokens are {ours} and {peer}. Nothing was measured.")
-    if len(set(ours[0])) < num_new // 2:
-        raise RuntimeError(f"The greedy tokens {ours} repeat themselves and show nothing. Nothing was measured.")
-    for name, with_lookup in WITH_LOOKUP.items():
-        greedy, looked_up = (ask[either]("generate", 1, num_new) for either in (name, with_lookup))
-        if greedy != looked_up:
-            raise RuntimeError(
-                f"With prompt lookup the tokens are {looked_up} instead of {greedy}. Nothing was measured."
-            )
+    for pair in ((OURS, PEER), *WITH_LOOKUP.items()):
+        found, expected = (ask[name]("generate", 1, num_new) for name in pair)
+        if found != expected:
+            raise RuntimeError(f"Tokens of {' and '.join(pair)}: {found} and {expected}. Nothing was measured.")
+        if REPEATING not in pair and len(set(found[0])) < num_new // 2:
+            raise RuntimeError(f"The greedy tokens {found} repeat themselves and show nothing. Nothing was measured.")
 
 
-def measure(names: list[str], folders: dict, num_new: int, rounds: int, threads: int) -> dict[int, dict[str, list]]:
-    """The figures of each round, by batch size and model."""
-    figures = {batch: {name: [] for name in names} for batch in BATCHES}
+def measure(names: list[str], folders: dict, num_new: int, rounds: int, threads: int) -> dict[int, dict[str, dict]]:
+    """The figures of all rounds, by batch size, model and measure."""
+    figures = {}
     with running_workers(Worker, {name: (name, folders[name], num_new, threads) for name in names}) as ask:
         check_tokens(ask, num_new=12)
         for batch in BATCHES:
             measured = [name for name in names if batch == 1 or name != REPEATING and not name.endswith(LOOKUP)]
             for name in measured:
                 ask[name]("generate", batch, 2)  # warm-up
-            for name in in_turns(measured, rounds):
-                if not (name == PEER and batch > 1 and figures[batch][name]):
-                    figures[batch][name].append(ask[name]("measure", batch))
+
+            def work(name: str, batch=batch) -> dict[str, float]:
+                return ask[name]("measure", batch)
+
+            once = [PEER] if batch > 1 else []
+            others = [name for name in measured if name not in once]
+            figures[batch] = rounds_of(once, 1, work) | rounds_of(others, rounds, work)
     return figures
 
 
-def rows_of_batch(batch: int, figures: dict[str, list[dict]], num_new: int) -> list[dict]:
-    def column(name: str, measure: str) -> list[float]:
-        return [figure[measure] for figure in figures[name]]
+def rows_of_batch(batch: int, figures: dict[str, dict[str, list[float]]], num_new: int) -> list[dict]:
+    def work_of(ours: str) -> str:
+        dtype = ours.removeprefix(OURS).strip() or "float32"
+        return f"generation {PROMPT} + {num_new}, batch {batch}, {dtype}"
 
     def row(ours: str, theirs: str, measure: str, target: float | None = None) -> dict:
-        dtype = ours.removeprefix(OURS).strip() or "float32"
-        work = f"generation {PROMPT} + {num_new}, batch {batch}, {dtype}"
-        of_theirs = column(theirs, measure)
+        work, of_theirs = work_of(ours), figures[theirs][measure]
         if theirs == PEER and batch > 1:
             work += f", the peer's {PROMPT} + {min(num_new, PEER_BATCHED_TOKENS)}"
-        return comparison(work, measure, theirs, column(ours, measure)[: len(of_theirs)], of_theirs, target)
+        return comparison(work, measure, theirs, figures[ours][measure][: len(of_theirs)], of_theirs, target)
 
     rows = []
     for theirs in (PEER, GPT2):
@@ -158,18 +149,17 @@ def rows_of_batch(batch: int, figures: dict[str, list[dict]], num_new: int) -> l
     for ours in (BF16, INT8):
         rows += [row(ours, OURS, measure) for measure in ("tokens/s", "tokens/CPU s")]
     for greedy, with_lookup in WITH_LOOKUP.items():
-        if figures[with_lookup]:
+        if with_lookup in figures:
             rows.append(row(with_lookup, greedy, "tokens/s", LOOKUP_TARGET if greedy == REPEATING else None))
     for ours in (OURS, BF16, INT8):
-        read = column(ours, "ms to read the weights")
-        work = row(ours, ours, "tokens/s")["work"]
+        read, of_token = figures[ours]["ms to read the weights"], figures[ours]["ms/token"]
         target = 1 / MOST_READINGS[ours] if batch == 1 and ours in MOST_READINGS else None
-        rows.append(comparison(work, "ms per token", "reading the weights", column(ours, "ms/token"), read, target))
+        rows.append(comparison(work_of(ours), "ms per token", "reading the weights", of_token, read, target))
     return rows
 
 
 def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
-    """The rows of `make bench`. `quick` takes tiny models, whose ratios mean nothing."""
+    """The rows of `make bench`."""
     names = [OURS, BF16, INT8, GPT2, PEER, REPEATING, *WITH_LOOKUP.values()]
     num_new = 16 if quick else 192
     with tempfile.TemporaryDirectory() as folder:
@@ -179,10 +169,9 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
         GPT1ForCausalLM(GPT1Config(**sizes)).save_pretrained(folders[REPEATING])
         figures = measure(names, {name: folders.get(name, folders[PEER]) for name in names}, num_new, rounds, threads)
     for batch in BATCHES:
-        bandwidths = [figure["GB/s"] for column in figures[batch].values() for figure in column]
+        bandwidths = [value for of_name in figures[batch].values() for value in of_name["GB/s"]]
         print(f"batch {batch}: bandwidth {min(bandwidths):.1f} … {max(bandwidths):.1f} GB/s", flush=True)
-    rows = [row for batch in BATCHES for row in rows_of_batch(batch, figures[batch], num_new)]
-    return [row | {"target": None} for row in rows] if quick else rows
+    return [row for batch in BATCHES for row in rows_of_batch(batch, figures[batch], num_new)]
 
 
 def spread_positions(model: OpenAIGPTLMHeadModel) -> None:

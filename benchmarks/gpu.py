@@ -124,11 +124,8 @@ def profile_steps(quick: bool, about: dict) -> int:
             for _ in range(STEPS):
                 step(forward)
         averages = profiled.key_averages()
-        on_device = device.type == "cuda"
-        costs = {
-            event.key: (event.self_device_time_total if on_device else event.self_cpu_time_total) / STEPS / 1e3
-            for event in averages
-        }
+        cost = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
+        costs = {event.key: getattr(event, cost) / STEPS / 1e3 for event in averages}
         most = dict(sorted(costs.items(), key=lambda item: -item[1])[:15])
         results[way] = {
             "operations of the host": sum(event.count for event in averages if event.key.startswith("aten::")) / STEPS,

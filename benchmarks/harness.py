@@ -17,9 +17,9 @@ import resource
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import date
 from importlib.metadata import version
@@ -94,15 +94,9 @@ def write_peers(
     folder: str, sizes: dict[str, int], prepare: Callable | None = None, **openai_fields
 ) -> dict[str, str]:
     """
-    Writes random weights of the two built-in models in one size. Our model reads those of openai-gpt.
+    Writes random weights of the two built-in models in one size, of which ours reads those of openai-gpt.
 
-    Args:
-        sizes: fields of OpenAIGPTConfig.
-        prepare: function that changes the weights of the openai-gpt model.
-        openai_fields: further fields of the openai-gpt configuration only.
-
-    Returns:
-        The folders of `OpenAIGPTLMHeadModel` and `GPT2LMHeadModel`, by these names.
+    `prepare` changes the weights of openai-gpt. Returns the folders by the names of the classes.
     """
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel, logging
@@ -124,29 +118,23 @@ def write_peers(
 
 # ---- Processes
 
+WORKERS: list = []  # the one of this process
 
-def serve(connection, worker_class: type, *arguments) -> None:
-    worker = worker_class(*arguments)
-    for method, method_arguments in iter(connection.recv, None):
-        connection.send(getattr(worker, method)(*method_arguments))
+
+def start(worker_class: type, arguments: tuple) -> None:
+    WORKERS.append(worker_class(*arguments))
+
+
+def call(method: str, arguments: tuple):
+    return getattr(WORKERS[0], method)(*arguments)
 
 
 @contextmanager
 def running_worker(worker_class: type, *arguments) -> Iterator[Callable]:
     """Starts a worker in its own process. Yields a function that calls a method of the worker."""
     context = multiprocessing.get_context("spawn")
-    connection, other_end = context.Pipe()
-    process = context.Process(target=serve, args=(other_end, worker_class, *arguments), daemon=True)
-    process.start()
-    other_end.close()
-
-    def ask(method: str, *method_arguments):
-        connection.send((method, method_arguments))
-        return connection.recv()
-
-    yield ask
-    connection.send(None)
-    process.join()
+    with ProcessPoolExecutor(1, context, start, (worker_class, arguments)) as pool:
+        yield lambda method, *method_arguments: pool.submit(call, method, method_arguments).result()
 
 
 @contextmanager
@@ -156,16 +144,62 @@ def running_workers(worker_class: type, arguments: dict[str, tuple]) -> Iterator
         yield {name: stack.enter_context(running_worker(worker_class, *of)) for name, of in arguments.items()}
 
 
-def run_counted(command: Sequence[str], folder: Path, environment: dict[str, str] | None = None) -> int:
-    """
-    Runs a command to its end, with its output at the end of `folder/output.txt`, and returns its exit status.
+def steps_of(
+    worker_class: type, arguments: dict[str, tuple], compared: Sequence[str], peer: str, rounds: int
+) -> dict[str, dict[str, list[float]]]:
+    """The figures of all rounds of the workers' `step`, once those that are `compared` agree with the peer."""
+    with running_workers(worker_class, arguments) as ask:
+        check_agreement({name: ask[name]("compare") for name in compared}, peer)
+        for name in ask:
+            ask[name]("warm_up")
+        return rounds_of(list(ask), rounds, lambda name: ask[name]("step"))
 
-    `folder/processor_seconds.json` has the processor time of all attempts, and the largest resident memory of any.
+
+def pretrain_flags(books: Path, work_dir: Path, part: int) -> dict:
+    """The flags of a run on books that goes on after a kill, and is saved after each part of its updates."""
+    import torch
+
+    return {
+        "train_files": f"{books}/train",
+        "validation_files": f"{books}/validation",
+        "tokenizer_name": work_dir / "tokenizer",
+        "max_eval_blocks": 256,
+        "eval_strategy": "steps",
+        "eval_steps": part,
+        "save_steps": part,
+        "resume_from_checkpoint": "auto",
+        "bf16": True,
+        "use_cpu": not torch.cuda.is_available(),  # bf16 on a CPU needs this flag
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+
+
+def words_of(command: str, flags: dict) -> tuple[str, ...]:
+    return command, *(word for name, value in flags.items() for word in (f"--{name}", str(value)))
+
+
+def train_tokenizer(books: Path, work_dir: Path, num_merges: int) -> None:
+    """Trains the tokenizer of the runs, unless there is one."""
+    from tokenization import GPT1Tokenizer, training_texts
+
+    if not (work_dir / "tokenizer").is_dir():
+        tokenizer = GPT1Tokenizer.train(training_texts(f"{books}/train"), num_merges)
+        tokenizer.save_pretrained(work_dir / "tokenizer")
+
+
+def run_counted(words: Sequence[str], folder: Path) -> dict:
+    """
+    Runs a command of `gpt1` to its end, with its output at the end of `folder/output.txt`.
+
+    Returns the processor time of all attempts, and the largest resident memory of any, which are also in
+    `folder/processor_seconds.json`.
     """
     path = folder / "processor_seconds.json"
     before = read_json(path, {"attempts": 0, "seconds": 0, "peak_bytes": 0})
+    command = [sys.executable, "-m", "modeling_gpt1.commands", *words]
     with (folder / "output.txt").open("a", encoding="utf-8") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+        process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
         _, status, usage = os.wait4(process.pid, 0)
     except BaseException:  # this script is being ended
@@ -174,15 +208,15 @@ def run_counted(command: Sequence[str], folder: Path, environment: dict[str, str
         raise
     finally:
         process.returncode = os.waitstatus_to_exitcode(status)
-        write_json(
-            path,
-            {
-                "attempts": before["attempts"] + 1,
-                "seconds": round(before["seconds"] + usage.ru_utime + usage.ru_stime, 1),
-                "peak_bytes": max(before["peak_bytes"], usage.ru_maxrss * 1024),
-            },
-        )
-    return process.returncode
+        counted = {
+            "attempts": before["attempts"] + 1,
+            "seconds": round(before["seconds"] + usage.ru_utime + usage.ru_stime, 1),
+            "peak_bytes": max(before["peak_bytes"], usage.ru_maxrss * 1024),
+        }
+        write_json(path, counted)
+    if process.returncode:
+        raise SystemExit(f"{folder}: status {process.returncode}. Its output.txt ends with the reason.")
+    return counted
 
 
 def in_turns(names: Sequence[str], rounds: int) -> Iterator[str]:
@@ -254,34 +288,10 @@ def out_of_the_file(model) -> None:
         parameter.data = parameter.data.clone()
 
 
-class PrivatePeak(threading.Thread):
-    """The peak of this process's memory that no file backs, sampled every 5 ms while a `with` block runs."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.bytes, self.over = private_bytes(), threading.Event()
-
-    def run(self):
-        while not self.over.wait(0.005):
-            self.bytes = max(self.bytes, private_bytes())
-
-    def __enter__(self) -> "PrivatePeak":
-        self.start()
-        return self
-
-    def __exit__(self, *error) -> None:
-        self.over.set()
-        self.join()
-
-
-def private_bytes() -> int:
-    return kernel_figure("/proc/self/status", "RssAnon") * 1024
-
-
-def kernel_figure(path: str, key: str) -> int:
-    """A figure from a kernel file with lines `key: figure`. It is 0 on systems without the file."""
+def kernel_figure(key: str) -> int:
+    """A figure of this process from the kernel, in KiB. It is 0 on systems without its file."""
     try:
-        lines = Path(path).read_text().splitlines()
+        lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{key}:")), 0)
@@ -296,7 +306,7 @@ def reset_peak() -> None:
 
 
 def peak_resident_bytes() -> int:
-    if kilobytes := kernel_figure("/proc/self/status", "VmHWM"):
+    if kilobytes := kernel_figure("VmHWM"):
         return kilobytes * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
@@ -308,11 +318,6 @@ def peak_resident_bytes() -> int:
 def summary(column: Sequence[float]) -> dict[str, float | list[float]]:
     column = list(column)
     return {"median": statistics.median(column), "least": min(column), "most": max(column), "rounds": column}
-
-
-def format_summary(values: dict[str, float], is_ratio: bool = False) -> str:
-    digits = 0 if values["median"] >= 100 and not is_ratio else 2
-    return "{:.{d}f} ({:.{d}f} … {:.{d}f})".format(values["median"], values["least"], values["most"], d=digits)
 
 
 def comparison(
@@ -360,10 +365,6 @@ def is_met(row: dict) -> bool | None:
     return None if row["target"] is None else row["ratio"]["median"] >= row["target"]
 
 
-def print_comparisons(rows: Sequence[dict]) -> None:
-    print(comparison_table(rows), flush=True)
-
-
 def comparison_table(rows: Sequence[dict]) -> str:
     """The table of ratios. Ours is better where the ratio is above 1."""
     header = ("work", "measure", "ours", "theirs", "peer", "ratio (least … most)", "target", "met")
@@ -378,16 +379,11 @@ def comparison_table(rows: Sequence[dict]) -> str:
 
 
 def table_cells(row: dict) -> tuple[str, ...]:
-    return (
-        row["work"],
-        row["measure"],
-        format_figure(row["ours"]["median"]),
-        format_figure(row["theirs"]["median"]),
-        row["peer"],
-        f"× {format_summary(row['ratio'], True)}",
-        "" if row["target"] is None else f"{row['target']:.2f}",
-        {None: "", True: "yes", False: "no"}[is_met(row)],
-    )
+    ratio = "× {median:.2f} ({least:.2f} … {most:.2f})".format(**row["ratio"])
+    medians = (format_figure(row[side]["median"]) for side in ("ours", "theirs"))
+    target = "" if row["target"] is None else f"{row['target']:.2f}"
+    met = {None: "", True: "yes", False: "no"}[is_met(row)]
+    return row["work"], row["measure"], *medians, row["peer"], ratio, target, met
 
 
 def format_figure(value: float) -> str:
@@ -416,6 +412,8 @@ def main(compare: Callable[..., list[dict]], **flags: dict) -> None:
     is_saved, about = arguments.pop("save"), machine(arguments.get("threads"))
     print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
     rows = compare(**arguments)
-    print_comparisons(rows)
+    if arguments.get("quick"):  # its ratios mean nothing
+        rows = [{**row, "target": None} for row in rows]
+    print(comparison_table(rows), flush=True)
     if is_saved:
         save_result(Path(script.__file__).stem.replace("_", "-"), about, rows)

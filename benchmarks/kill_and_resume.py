@@ -209,9 +209,8 @@ class Life:
 
 
 def staged(folder: Path) -> set[str]:
-    incomplete = folder / INCOMPLETE_DIR
     try:
-        return {name for name in os.listdir(incomplete) if not name.startswith("deleted-")}
+        return {name for name in os.listdir(folder / INCOMPLETE_DIR) if not name.startswith("deleted-")}
     except FileNotFoundError:
         return set()
 
@@ -229,17 +228,14 @@ def differences(folder: Path, expected: Path) -> list[str]:
     for these in (facts, expected_facts):
         these["log_history"] = [without_times(record) for record in these["log_history"]]
     names = [name for name in expected_facts if not same(facts[name], expected_facts[name])]
-    pairs = [(path / "model.safetensors" for path in (folder, expected))]
     last, expected_last = (Path(newest_whole_checkpoint(path) or path) for path in (folder, expected))
     if last.name != expected_last.name:
         return [*names, "last checkpoint"]
-    pairs.append((last / "model.safetensors", expected_last / "model.safetensors"))
-    for path, other in pairs:
-        if not same(load_file(path), load_file(other)):
+    for one, other in ((folder, expected), (last, expected_last)):
+        if not same(*(load_file(path / "model.safetensors") for path in (one, other))):
             names.append("model")
     for path in sorted(expected_last.glob("*.pt*")):
-        ours, theirs = (torch.load(one, weights_only=False) for one in (last / path.name, path))
-        if not same(ours, theirs):
+        if not same(*(torch.load(one, weights_only=False) for one in (last / path.name, path))):
             names.append(path.name)
     return names
 
@@ -277,8 +273,9 @@ def measure(name: str, num_kills: int, folder: Path, generator: random.Random) -
             print(f"  kill {len(kills)}: {kills[-1]}", flush=True)
         else:
             Life(name, run).finish()
-        different += differences(run, whole)
-        print(f"  run {number}: {', '.join(differences(run, whole)) or 'equal to the bit'}", flush=True)
+        found = differences(run, whole)
+        different += found
+        print(f"  run {number}: {', '.join(found) or 'equal to the bit'}", flush=True)
     writing = sum(kill["while_writing"] for kill in kills)
     return {"run": name, "updates": num_updates, "kills": kills, "while_writing": writing, "differences": different}
 
@@ -297,7 +294,7 @@ def measure_control(control: str, whole: Path, run: Path) -> dict:
     return {"control": control, "differences": different}
 
 
-def parse_arguments() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=4, help="kills of each run (default: 4)")
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS), help="runs to kill (default: all)")
@@ -306,22 +303,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--train", choices=RUNS, help=argparse.SUPPRESS)
     parser.add_argument("--output_dir", help=argparse.SUPPRESS)
     parser.add_argument("--control", choices=CONTROLS, help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def main() -> None:
-    arguments = parse_arguments()
+    arguments = parser.parse_args()
     if arguments.train is not None:
         train(arguments.train, arguments.output_dir, arguments.control)
         return
-    generator, results, controls = random.Random(arguments.seed), [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for name in arguments.runs:
-            results.append(measure(name, arguments.kills, Path(folder, name.replace(" ", "-")), generator))
-        for number, control in enumerate(CONTROLS):
-            controls.append(
-                measure_control(control, Path(folder, "shuffled", "whole"), Path(folder, f"control-{number}"))
-            )
+    generator = random.Random(arguments.seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        results = [measure(run, arguments.kills, folder / run.replace(" ", "-"), generator) for run in arguments.runs]
+        whole = folder / "shuffled" / "whole"
+        controls = [measure_control(control, whole, folder / f"control-{n}") for n, control in enumerate(CONTROLS)]
     num_kills = sum(len(result["kills"]) for result in results)
     writing = sum(result["while_writing"] for result in results)
     failed = [result["run"] for result in results if result["differences"]]

@@ -22,17 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import (
-    MIB,
-    SMALL,
-    comparison,
-    main,
-    resident_bytes,
-    rounds_of,
-    running_worker,
-    timed,
-    write_peers,
-)
+from harness import MIB, SMALL, comparison, main, resident_bytes, rounds_of, running_worker, timed, write_peers
 
 BASELINE = (
     "from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMultipleChoice, "
@@ -114,11 +104,6 @@ class Opener:
             parameter.detach().sum()
 
 
-def open_alone(class_name: str, folder: str, dtype: str) -> dict[str, float]:
-    with running_worker(Opener, class_name, folder, dtype) as ask:
-        return ask("open")
-
-
 def write_checkpoints(folder: str, sizes: dict[str, int]) -> dict[str, str]:
     """Writes random weights of one size as each class saves them. Ours also reads openai-gpt's."""
     from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
@@ -141,19 +126,21 @@ def compare(rounds: int, quick: bool) -> list[dict]:
 
         def measure_opening(name: str) -> dict[str, float]:
             class_name, of_class, dtype = OPENINGS[name]
-            return open_alone(class_name, folders[of_class], dtype)
+            with running_worker(Opener, class_name, folders[of_class], dtype) as ask:
+                return ask("open")
 
         openings = rounds_of(list(OPENINGS), rounds, measure_opening)
     unit, memory = "CPU seconds", "memory, × file"
     seconds = {name: of_name[unit] for name, of_name in imports.items()}
-    work, added = "import modeling_gpt1", seconds["what modeling_gpt1 adds"]
-    limit = f"limit {IMPORT_LIMIT} s"
-    rows = [comparison(f"{work}: added", unit, limit, added, [IMPORT_LIMIT] * rounds, 1.0)]
-    of_help, limit = seconds["gpt1 --help"], f"limit {HELP_LIMIT} s"
-    rows.append(comparison("gpt1 --help", unit, limit, of_help, [HELP_LIMIT] * rounds, 1.0))
-    rows += [comparison(work, unit, peer, seconds["modeling_gpt1"], seconds[peer]) for peer in PEERS]
-    peer = "OpenAIGPTTokenizer"
-    rows.append(comparison("import tokenization", unit, peer, seconds["tokenization"], seconds[peer]))
+    added, of_help = seconds["what modeling_gpt1 adds"], seconds["gpt1 --help"]
+    rows = [
+        comparison(
+            "import modeling_gpt1: added", unit, f"limit {IMPORT_LIMIT} s", added, [IMPORT_LIMIT] * rounds, 1.0
+        ),
+        comparison("gpt1 --help", unit, f"limit {HELP_LIMIT} s", of_help, [HELP_LIMIT] * rounds, 1.0),
+    ]
+    pairs = [*(("modeling_gpt1", peer) for peer in PEERS), ("tokenization", "OpenAIGPTTokenizer")]
+    rows += [comparison(f"import {ours}", unit, peer, seconds[ours], seconds[peer]) for ours, peer in pairs]
     for name, ours in openings.items():
         if not name.startswith(PEERS):
             limits, theirs = [MEMORY_LIMIT] * rounds, openings[f"{PEERS[0]} {name.split()[1]}"]

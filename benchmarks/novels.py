@@ -8,7 +8,6 @@ is that of all the held-out text, BLiMP that of `gpt1 evaluate`. The figures go 
 """
 
 import argparse
-import json
 import math
 import re
 import shutil
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import torch
 import yaml
-from harness import machine, read_json, save_result
+from harness import machine, read_json, save_result, write_json
 from safetensors.torch import load_file, save_file
 from transformers import set_seed
 
@@ -58,7 +57,7 @@ def make_folder(checkpoint: Path) -> None:
     save_file(weights, Path(NOVELS, "model.safetensors"), metadata={"format": "pt"})
     config = read_json(checkpoint / "config.json")
     del config["auto_map"]  # the code is the package's
-    Path(NOVELS, "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_json(Path(NOVELS, "config.json"), config)
 
 
 def measure(model, tokenizer, args: argparse.Namespace) -> dict:

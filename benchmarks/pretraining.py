@@ -22,23 +22,20 @@ tokens: if it is constant, a step's time grows as its arithmetic does.
 
 import tempfile
 import time
-from collections.abc import Sequence
 
 import torch
 import transformers
 from harness import (
     MIB,
     SMALL,
-    check_agreement,
     comparison,
     comparisons,
-    in_turns,
     main,
     out_of_the_file,
     resident_bytes,
     rounds_of,
     running_worker,
-    running_workers,
+    steps_of,
     timed,
     without_dropout,
     write_peers,
@@ -50,12 +47,7 @@ from modeling_gpt1.training.cpu_attention import choose_cpu_attention
 from modeling_gpt1.training.measures import training_flops_per_token
 
 OURS, COMPILED, PEER, GPT2 = "GPT1ForCausalLM", "GPT1ForCausalLM compiled", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
-MODEL_CLASSES = {
-    OURS: GPT1ForCausalLM,
-    COMPILED: GPT1ForCausalLM,
-    PEER: OpenAIGPTLMHeadModel,
-    GPT2: GPT2LMHeadModel,
-}
+MODEL_CLASSES = {OURS: GPT1ForCausalLM, COMPILED: GPT1ForCausalLM, PEER: OpenAIGPTLMHeadModel, GPT2: GPT2LMHeadModel}
 LENGTHS = (128, 256, 512)
 # Targets: speed and memory beside the built-in, the fraction of the matrix product's FLOP rate, and the FLOP rate of
 # longer rows relative to the shortest.
@@ -72,7 +64,7 @@ class Worker:
         torch.set_num_threads(threads)
         torch.manual_seed(0)
         transformers.utils.logging.disable_progress_bar()
-        self.name, self.dtype, self.threads = name, DTYPES[dtype], threads
+        self.name, self.dtype, self.threads, self.before = name, DTYPES[dtype], threads, 0.0
         self.model = MODEL_CLASSES[name].from_pretrained(folder, dtype=torch.float32)
         out_of_the_file(self.model)
         choose_cpu_attention(self.model, "cpu")  # as GPT1PretrainingTrainer does; it leaves the peers as they are
@@ -90,35 +82,32 @@ class Worker:
         ids = self.input_ids
         return without_dropout(self.model, lambda: {"loss": self.model(input_ids=ids, labels=ids).loss})
 
-    def resident_before(self) -> float:
-        """Resident MiB of interpreter, libraries, weights and optimizer state, which the first step creates."""
-        return resident_bytes() / MIB
+    def train(self) -> None:
+        self.loss().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def warm_up(self) -> None:
+        self.step()  # compiles and creates the optimizer's state
+        self.before = resident_bytes() / MIB  # interpreter, libraries, weights and that state
 
     def step(self) -> dict[str, float]:
         """Speed and memory of one forward, backward and update."""
-
-        def work() -> None:
-            self.loss().backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-
-        measured, tokens = timed(work), self.input_ids.numel()
+        measured, tokens = timed(self.train), self.input_ids.numel()
         by_processor = tokens / measured["CPU seconds"]
         return {
             "tokens/s": tokens / measured["seconds"],
             "tokens/CPU s": by_processor,
             "peak MiB": measured["peak MiB"],
+            OF_STEP: measured["peak MiB"] - self.before,
             FRACTION: by_processor * self._flops_per_token() / self._peak_flops(),
         }
 
-    def take_length(self, length: int) -> None:
-        """Switches to rows of another length, and runs one step to warm up."""
+    def of_length(self, length: int) -> dict[str, float]:
+        """The FLOPs of a step of rows of another length, divided by its CPU seconds. A first step warms up."""
         self.input_ids = torch.randint(self.model.config.vocab_size, (self.input_ids.shape[0], length))
         self.step()
-
-    def flops_per_cpu_second(self) -> float:
-        """The FLOPs of a step divided by its CPU seconds, in GFLOP / s."""
-        return self.step()["tokens/CPU s"] * self._flops_per_token() / 1e9
+        return {"GFLOP/CPU s": self.step()["tokens/CPU s"] * self._flops_per_token() / 1e9}
 
     def _flops_per_token(self) -> float:
         """Training FLOPs per token, the same for all models. Only ours keeps them all in plain linear layers."""
@@ -142,60 +131,33 @@ class Worker:
         return 2 * size**3 / best
 
 
-def measure(names: list[str], folders: dict, dtype: str, shape: tuple[int, int], rounds: int, threads: int) -> dict:
-    """The figures of all rounds by model and measure."""
-    with running_workers(Worker, {name: (name, folders[name], dtype, shape, threads) for name in names}) as ask:
-        check_agreement({name: ask[name]("compare") for name in (OURS, PEER)}, PEER)
-        for name in names:  # warm-up: compiles and creates the optimizer state
-            ask[name]("step")
-        before = {name: ask[name]("resident_before") for name in names}
-
-        def step(name: str) -> dict[str, float]:
-            figures = ask[name]("step")
-            return {**figures, OF_STEP: figures["peak MiB"] - before[name]}
-
-        return rounds_of(names, rounds, step)
-
-
-def measure_lengths(folder: str, lengths: Sequence[int], batch: int, rounds: int, threads: int) -> dict:
-    """GFLOP per CPU second of our steps of rows of each length, in float32: `{length: [figure of each round]}`."""
-    columns: dict[int, list[float]] = {length: [] for length in lengths}
-    with running_worker(Worker, OURS, folder, "float32", (batch, max(lengths)), threads) as ask:
-        for length in in_turns(list(lengths), rounds):
-            ask("take_length", length)
-            columns[length].append(ask("flops_per_cpu_second"))
-    return columns
-
-
 def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> list[dict]:
     """The rows for `run.py`. `quick` trains tiny models on short rows."""
     batch, lengths = (2, (16, 32)) if quick else (4, LENGTHS)
+    longest = max(lengths)
     names = [OURS, PEER, GPT2, *([COMPILED] if compiled else [])]
     with tempfile.TemporaryDirectory() as folder:
-        folders = write_peers(folder, {**SMALL, "n_positions": max(lengths)} if quick else {})
+        folders = write_peers(folder, {**SMALL, "n_positions": longest} if quick else {})
         folders |= dict.fromkeys((OURS, COMPILED), folders[PEER])  # ours reads the checkpoint of openai-gpt
         rows = []
         for dtype in DTYPES:
-            figures = measure(names, folders, dtype, (batch, max(lengths)), rounds, threads)
-            work = f"pre-training step {batch} × {max(lengths)}, {dtype}"
+            arguments = {name: (name, folders[name], dtype, (batch, longest), threads) for name in names}
+            figures = steps_of(Worker, arguments, (OURS, PEER), PEER, rounds)
+            work = f"pre-training step {batch} × {longest}, {dtype}"
             fractions = [figures[name].pop(FRACTION) for name in names][0]
             memory = {(PEER, measured): MEMORY_TARGET for measured in ("peak MiB", OF_STEP)}
             rows += comparisons(work, figures, OURS, {(PEER, "tokens/s"): SPEED_TARGETS[dtype], **memory})
             target = PEAK_TARGET if dtype == "float32" else None
             rows.append(comparison(work, FRACTION, "a matrix product", fractions, [1.0] * rounds, target))
-        columns = measure_lengths(folders[OURS], lengths, batch, rounds, threads)
-        return [*rows, *length_comparisons(columns, batch)]
-
-
-def length_comparisons(columns: dict[int, list[float]], batch: int) -> list[dict]:
-    """The cost of a FLOP in a step of longer rows, relative to a step of the shortest rows."""
-    shortest, *others = columns
+        with running_worker(Worker, OURS, folders[OURS], "float32", (batch, longest), threads) as ask:
+            of_lengths = rounds_of(lengths, rounds, lambda length: ask("of_length", length))
+    # The cost of a FLOP in a step of longer rows, relative to a step of the shortest rows.
+    shortest, *others = lengths
     unit, peer = "GFLOP/CPU s", f"ours, {batch} × {shortest}"
-    works = {length: f"pre-training step {batch} × {length}, float32" for length in others}
-    return [
-        comparison(work, unit, peer, columns[length], columns[shortest], LENGTH_TARGET)
-        for length, work in works.items()
-    ]
+    for length in others:
+        work = f"pre-training step {batch} × {length}, float32"
+        rows.append(comparison(work, unit, peer, of_lengths[length][unit], of_lengths[shortest][unit], LENGTH_TARGET))
+    return rows
 
 
 if __name__ == "__main__":

@@ -26,10 +26,7 @@ import signal
 import sys
 from pathlib import Path
 
-import torch
-from harness import machine, read_json, run_counted, save_result, write_json
-
-from tokenization import GPT1Tokenizer, training_texts
+from harness import machine, pretrain_flags, read_json, run_counted, save_result, train_tokenizer, words_of, write_json
 
 # Warm-up is in updates, batch in blocks per update. One dropout value applies to all dropouts of the family.
 BASES = {
@@ -50,7 +47,7 @@ MODELS = {
     "lstm": ("gpt1-lstm", "hidden_size=256,num_hidden_layers=1,lstm_hidden_size=768"),
 }
 DROPOUTS = {"transformer": ("embd_pdrop", "resid_pdrop", "attn_pdrop"), "lstm": ("embd_pdrop", "resid_pdrop")}
-NUM_MERGES, BLOCK_LENGTH, HELD_OUT_BLOCKS, SEED = 8000, 512, 256, 42
+NUM_MERGES, BLOCK_LENGTH, SEED = 8000, 512, 42
 SWEEP_TOKENS = 740 * 8 * BLOCK_LENGTH
 PART_TOKENS = 750_000  # between evaluations and checkpoints, about 5 minutes on one core
 
@@ -70,37 +67,24 @@ def updates_of(settings: dict) -> tuple[int, int]:
     return parts * part, part
 
 
-def pretraining_flags(arguments: argparse.Namespace, settings: dict, output_dir: Path) -> list[str]:
+def flags_of(arguments: argparse.Namespace, settings: dict, output_dir: Path) -> dict:
     model_type, sizes = MODELS[settings["family"]]
     dropouts = [f"{name}={settings['dropout']}" for name in DROPOUTS[settings["family"]]]
     updates, part = updates_of(settings)
     flags = {
-        "train_files": arguments.books / "train" / "*.txt",
-        "validation_files": arguments.books / "validation" / "*.txt",
-        "tokenizer_name": arguments.work_dir / "tokenizer",
+        **pretrain_flags(arguments.books, arguments.work_dir, part),
         "family": model_type,
         "config_overrides": ",".join([sizes, f"initializer_range={settings['initializer_range']}", *dropouts]),
-        "max_eval_blocks": HELD_OUT_BLOCKS,
         "max_steps": updates,
         "per_device_train_batch_size": settings["batch"],
         "learning_rate": settings["learning_rate"],
         "warmup_steps": settings["warmup"],
         "adam_beta2": settings["beta2"],
         "seed": settings["seed"],
-        "bf16": True,
-        "use_cpu": not torch.cuda.is_available(),  # bf16 on a CPU needs this flag
         "logging_steps": max(1, part // 10),
-        "eval_strategy": "steps",
-        "eval_steps": part,
-        "save_steps": part,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "resume_from_checkpoint": "auto",
         "output_dir": output_dir,
     }
-    if is_of_sweep(arguments, settings):
-        flags["save_total_limit"] = 1
-    return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    return {**flags, "save_total_limit": 1} if is_of_sweep(arguments, settings) else flags
 
 
 def is_of_sweep(arguments: argparse.Namespace, settings: dict) -> bool:
@@ -120,11 +104,7 @@ def finish(arguments: argparse.Namespace, settings: dict) -> dict:
     folder.mkdir(parents=True, exist_ok=True)
     print(f"{folder.name}: {json.dumps(settings)}", flush=True)
     write_json(folder / "settings.json", settings)
-    flags = pretraining_flags(arguments, settings, folder / "model")
-    threads = {"OMP_NUM_THREADS": str(arguments.threads), "RAYON_NUM_THREADS": str(arguments.threads)}
-    command = [sys.executable, "-m", "modeling_gpt1.commands", "pretrain", *flags]
-    if status := run_counted(command, folder, {**os.environ, **threads}):
-        raise SystemExit(f"{folder}: status {status}. Its output.txt ends with the reason.")
+    run_counted(words_of("pretrain", flags_of(arguments, settings, folder / "model")), folder)
     result = {**settings, **read_output(folder)}
     write_json(folder / "result.json", result)
     if is_of_sweep(arguments, settings):
@@ -223,9 +203,8 @@ def main() -> None:
     sizes = [path.stat().st_size for path in arguments.books.glob("*/*.txt")]
     arguments.text = f"{len(sizes)} books of {sum(sizes):,} bytes"  # runs on other books are other runs
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # ends the running command too
-    if not (arguments.work_dir / "tokenizer").is_dir():
-        tokenizer = GPT1Tokenizer.train(training_texts(str(arguments.books / "train" / "*.txt")), NUM_MERGES)
-        tokenizer.save_pretrained(arguments.work_dir / "tokenizer")
+    train_tokenizer(arguments.books, arguments.work_dir, NUM_MERGES)
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "RAYON_NUM_THREADS"), str(arguments.threads))
     rows = []
     for stage in (sweep, winners):  # the winners of what is finished
         rows += [{**row, "result": finish(arguments, row["settings"])} for row in stage(arguments)]

@@ -20,7 +20,6 @@ hours. docs/benchmarks.md lists them.
 import argparse
 import importlib
 import inspect
-import json
 import sys
 import time
 import traceback
@@ -28,7 +27,7 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
-from harness import RESULTS, comparison_table, is_met, machine, save_result, table_cells
+from harness import RESULTS, comparison_table, is_met, machine, read_json, save_result, table_cells
 
 # Each script, and the kind of work that it measures.
 SCRIPTS = {
@@ -65,7 +64,7 @@ def run_all(names: Sequence[str], options: argparse.Namespace, about: dict, fold
         print(f"{name} …", flush=True)
         outcomes[name] = outcome = run_script(name, options.rounds, options.threads, options.quick)
         ending = "failed" if outcome["error"] else f"{len(outcome['rows'])} rows"
-        print(f"{name}: {ending}, {format_seconds(outcome['seconds'])}", flush=True)
+        print(f"{name}: {ending}, {outcome['seconds']:.0f} s", flush=True)
         if folder is not None:
             save({name: outcome}, options, about, folder)
     return outcomes
@@ -73,7 +72,7 @@ def run_all(names: Sequence[str], options: argparse.Namespace, about: dict, fold
 
 def report(outcomes: dict[str, dict]) -> str:
     """The table of all rows, the number of targets met, and the scripts that failed."""
-    rows = rows_of(outcomes)
+    rows = [row for outcome in outcomes.values() for row in outcome["rows"]]
     lines = [comparison_table(rows) if rows else "No script has given a row."]
     judged = [is_met(row) for row in rows if row["target"] is not None]
     if judged:
@@ -84,10 +83,6 @@ def report(outcomes: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
-def rows_of(outcomes: dict[str, dict]) -> list[dict]:
-    return [row for outcome in outcomes.values() for row in outcome["rows"]]
-
-
 # ---- Newest figures
 
 
@@ -95,7 +90,7 @@ def newest(folder: Path) -> dict[str, tuple[str, list[dict]]]:
     """By the name of a script, the day and the judged rows of its newest run that did not fail."""
     found = {}
     for path in sorted(folder.glob("*-bench.json")):
-        for name, script in json.loads(path.read_text(encoding="utf-8"))["results"].items():
+        for name, script in read_json(path)["results"].items():
             if script["error"] is None and not script["quick"]:
                 found[name] = path.name.removesuffix("-bench.json"), script["rows"]
     judged = {name: (day, [row for row in rows if row["target"] is not None]) for name, (day, rows) in found.items()}
@@ -125,25 +120,17 @@ def markdown(name: str, day: str, rows: Sequence[dict]) -> str:
     return "\n".join(lines)
 
 
-def format_seconds(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
 # ---- Command
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", choices=SCRIPTS, metavar="NAME", help=f"of {', '.join(SCRIPTS)}")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each measurement (default: 5)")
     parser.add_argument("--threads", type=int, default=1, help="threads of each process (default: 1)")
     parser.add_argument("--quick", action="store_true", help="tiny models and inputs: a check of the scripts")
     parser.add_argument("--output", type=Path, help="folder of the results (default: benchmarks/results)")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse_arguments(arguments)
+    options = parser.parse_args(arguments)
     names = options.only or list(SCRIPTS)
     about = machine(options.threads)
     print(", ".join(f"{name} {value}" for name, value in about.items()))
@@ -158,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def save(outcomes: dict[str, dict], options: argparse.Namespace, about: dict, folder: Path) -> None:
     settings = {"rounds": options.rounds, "threads": options.threads, "quick": options.quick}
     path = folder / f"{date.today().isoformat()}-bench.json"
-    results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
+    results = read_json(path, {"results": {}})["results"]
     results |= {name: {**settings, **outcome} for name, outcome in outcomes.items()}
     save_result("bench", about, results, folder)
 

@@ -98,11 +98,6 @@ class Setting:
     def is_sharded(self) -> bool:
         return self.strategy in ("fsdp2", "tensor")
 
-    @property
-    def width(self) -> int:
-        """Bytes of an element in products."""
-        return 2 if self.bf16 else 4
-
 
 def configuration(name: str, strategy: str = "fsdp2") -> GPT1Config:
     _, blocks, width, heads = SIZES[name]
@@ -115,12 +110,6 @@ def configuration(name: str, strategy: str = "fsdp2") -> GPT1Config:
         config = GPT1Config(**sizes, do_layer_norm_before=True, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0)
     if strategy == "tensor":
         config.vocab_size = ceil(config.vocab_size / VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
-    return config
-
-
-def deepened(config: GPT1Config, blocks: int) -> GPT1Config:
-    config = copy.deepcopy(config)
-    config.num_hidden_layers = blocks
     return config
 
 
@@ -159,11 +148,8 @@ def cut_shape(name: str, shape: tuple[int, ...], setting: Setting) -> tuple[int,
 
 def elements(setting: Setting, ranks: int = 1) -> int:
     """Elements of rank 0's shards of all parameters; of whole parameters with one rank."""
-    return sum(count * shard(shapes, ranks) for count, shapes in units(setting))
-
-
-def shard(shapes: list[tuple[int, ...]], ranks: int) -> int:
-    return sum(ceil(shape[0] / ranks) * prod(shape[1:]) for shape in shapes)
+    sizes = ((count, shape) for count, shapes in units(setting) for shape in shapes)
+    return sum(count * ceil(shape[0] / ranks) * prod(shape[1:]) for count, shape in sizes)
 
 
 def held(setting: Setting) -> dict[str, int]:
@@ -174,7 +160,7 @@ def held(setting: Setting) -> dict[str, int]:
         return {"weights": 4 * whole, "gradients": 4 * whole, "optimizer": 8 * whole, "buffers": buckets}
     if setting.is_sharded:
         part = elements(setting, setting.data)
-        gradients = 4 * part if setting.synchronised else max(setting.width * whole, 4 * part)
+        gradients = 4 * part if setting.synchronised else max((2 if setting.bf16 else 4) * whole, 4 * part)
         return {"weights": 4 * part, "gradients": gradients, "optimizer": 8 * part, "buffers": 0}
     cut = ceil(whole / setting.ranks)
     if setting.strategy == "zero2":
@@ -306,9 +292,13 @@ def total(tracker: MemTracker, kind: str) -> int:
 
 def working(setting: Setting) -> int:
     """Bytes that a micro-batch adds at its peak: activations, gathered units and buffers, for any number of blocks."""
-    fewer, more = (
-        simulate(replace(setting, config=deepened(setting.config, blocks)))["working"] for blocks in PROBED_BLOCKS
-    )
+
+    def of_depth(blocks: int) -> int:
+        config = copy.deepcopy(setting.config)
+        config.num_hidden_layers = blocks
+        return simulate(replace(setting, config=config))["working"]
+
+    fewer, more = map(of_depth, PROBED_BLOCKS)
     per_block = (more - fewer) // (PROBED_BLOCKS[1] - PROBED_BLOCKS[0])
     return fewer + (setting.config.num_hidden_layers - PROBED_BLOCKS[0]) * per_block
 
@@ -316,17 +306,13 @@ def working(setting: Setting) -> int:
 # ---- Plans
 
 
-def setting_of(name: str, strategy: str) -> Setting:
-    config = configuration(name, strategy)
-    tensor = gcd(config.num_attention_heads, MOST_TENSOR_RANKS) if strategy == "tensor" else 1
-    return Setting(config, strategy, ranks=tensor, tensor=tensor)
-
-
 def variants(name: str) -> dict[tuple[str, str], tuple[Setting, int]]:
     """Settings of a size by strategy and column of the table, with what a micro-batch adds to each."""
     found = {}
     for strategy in STRATEGIES:
-        plain = setting_of(name, strategy)
+        config = configuration(name, strategy)
+        tensor = gcd(config.num_attention_heads, MOST_TENSOR_RANKS) if strategy == "tensor" else 1
+        plain = Setting(config, strategy, ranks=tensor, tensor=tensor)
         checkpointed = replace(plain, checkpointing=True)
         settings = {"bf16": plain, "bf16, checkpointing": checkpointed}
         if strategy in ("ddp", "fsdp2"):
@@ -343,15 +329,11 @@ def variants(name: str) -> dict[tuple[str, str], tuple[Setting, int]]:
     return found
 
 
-def needed(setting: Setting, extra: int, ranks: int) -> int:
-    return sum(held(replace(setting, ranks=ranks)).values()) + extra
-
-
 def least_ranks(setting: Setting, extra: int, memory: float) -> int | None:
     """The least number of GPUs with this many bytes each that suffices, as all larger ones do; `None` above 1,024."""
     least = None
     for ranks in reversed([ranks for ranks in RANKS if ranks >= setting.tensor]):
-        if needed(setting, extra, ranks) > memory:
+        if sum(held(replace(setting, ranks=ranks)).values()) + extra > memory:
             break
         least = ranks
     return least
@@ -391,10 +373,8 @@ def main() -> None:
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
     with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
-        found = dict(zip(arguments.sizes, pool.map(variants, arguments.sizes), strict=True))
-    rows = [
-        row for name, settings in found.items() for row in plans(name, settings, arguments.memories, arguments.reserve)
-    ]
+        found = zip(arguments.sizes, pool.map(variants, arguments.sizes), strict=True)
+        rows = [row for of_size in found for row in plans(*of_size, arguments.memories, arguments.reserve)]
     print(table(rows), flush=True)
     if arguments.save:
         about = {"about": "planned by simulation, not measured", "reserve": arguments.reserve}

@@ -17,21 +17,21 @@ on them.
 """
 
 import argparse
-import importlib.util
 import itertools
 import json
 import os
 import random
+import runpy
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from harness import (
     MIB,
+    comparison_table,
     comparisons,
     default_data,
     machine,
-    print_comparisons,
     released_tokenizer,
     resident_bytes,
     rounds_of,
@@ -51,17 +51,9 @@ NUM_ROWS, ROWS_A_CALL, ROWS_A_MAP_BATCH = 1_000_000, 100_000, 1000
 DOCUMENT_MEGABYTES = (0.5, 1, 2, 5)
 
 
-def load_oracle():
-    """Imports the oracle's module, which is in the tests' folder."""
-    spec = importlib.util.spec_from_file_location("oracle", ROOT / "tests" / "tokenization" / "oracle.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def paragraphs_of(book: Path) -> list[str]:
+def paragraphs_of(book: str) -> list[str]:
     """The paragraphs of a book, which has one per line and blank lines between them."""
-    return [line for line in book.read_text(encoding="utf-8").split("\n") if line.strip()]
+    return [line for line in book.split("\n") if line.strip()]
 
 
 def make_tokenizer(name: str, vocab: dict, merges: list):
@@ -77,10 +69,10 @@ def measure_agreement(data: Path) -> list[dict]:
     """How many paragraphs of each book both tokenizers read as the reference does."""
     vocab, merges = vocab_and_merges(released_tokenizer(data / "openai_gpt_bpe"))
     tokenizers = {name: make_tokenizer(name, vocab, merges) for name in (OURS, PEER)}
-    oracle = load_oracle().Oracle(vocab, merges)
+    oracle = runpy.run_path(str(ROOT / "tests" / "tokenization" / "oracle.py"))["Oracle"](vocab, merges)
     rows = []
     for book in sorted((data / "books" / "validation").glob("*.txt")):
-        paragraphs = paragraphs_of(book)
+        paragraphs = paragraphs_of(book.read_text(encoding="utf-8"))
         expected = [oracle.ids(paragraph) for paragraph in paragraphs]
         for name, tokenizer in tokenizers.items():
             found = tokenizer(paragraphs, add_special_tokens=False, verbose=False)["input_ids"]
@@ -123,7 +115,7 @@ def load_material(data: Path, rounds: int, quick: bool) -> Material:
     return Material(
         vocab=vocab,
         merges=merges,
-        paragraphs=[line for text in prose[: 1 if quick else None] for line in text.split("\n") if line.strip()],
+        paragraphs=[paragraph for text in prose[: 1 if quick else None] for paragraph in paragraphs_of(text)],
         documents={size: everything[: int(size * 1e6)] for size in megabytes},
         sentences=short,
         rows_a_round=20_000 if quick else NUM_ROWS // rounds,
@@ -152,51 +144,38 @@ class TokenizerWorker:
         self.material = material
         self.rows = itertools.cycle(material.sentences)
 
-    def tokenise(self, texts) -> None:
-        self.tokenizer(texts, add_special_tokens=False, verbose=False)
-
     def run(self, work: str, size: float) -> dict[str, float]:
         """Does a work once. Returns MB per wall-clock and per CPU second, and the peak of memory above the start."""
-        chosen = getattr(self, f"{work}_of")(size)
-        num_bytes = sum(len(text.encode()) for text in chosen)
-        before = resident_bytes() / MIB
-        measured = timed(getattr(self, f"do_{work}"), chosen)
-        return {
-            "MB/s": num_bytes / 1e6 / measured["seconds"],
-            "MB/CPU s": num_bytes / 1e6 / measured["CPU seconds"],
-            "peak MiB": measured["peak MiB"] - before,
-        }
-
-    def paragraphs_of(self, size: float) -> list[str]:
-        return self.material.paragraphs
-
-    def document_of(self, size: float) -> list[str]:
-        return [self.material.documents[size]]
-
-    def rows_of(self, size: float) -> list[str]:
-        return list(itertools.islice(self.rows, self.material.rows_a_round))
-
-    def map_of(self, size: float) -> list[str]:
         import datasets
 
         datasets.disable_progress_bars()
-        return self.rows_of(size)
+        if work == "paragraphs":
+            texts = self.material.paragraphs
+        elif work == "document":
+            texts = self.material.documents[size]
+        else:
+            texts = list(itertools.islice(self.rows, self.material.rows_a_round))
+        num_megabytes = len("".join(texts).encode()) / 1e6
+        before = resident_bytes() / MIB
+        measured = timed({"rows": self.in_calls, "map": self.by_map}.get(work, self.tokenise), texts)
+        return {
+            "MB/s": num_megabytes / measured["seconds"],
+            "MB/CPU s": num_megabytes / measured["CPU seconds"],
+            "peak MiB": measured["peak MiB"] - before,
+        }
 
-    def do_paragraphs(self, texts: list[str]) -> None:
-        self.tokenise(texts)
+    def tokenise(self, texts: str | list[str]) -> dict:
+        return self.tokenizer(texts, add_special_tokens=False, verbose=False)
 
-    def do_document(self, texts: list[str]) -> None:
-        self.tokenise(texts[0])
-
-    def do_rows(self, rows: list[str]) -> None:
+    def in_calls(self, rows: list[str]) -> None:
         for start in range(0, len(rows), ROWS_A_CALL):
             self.tokenise(rows[start : start + ROWS_A_CALL])
 
-    def do_map(self, rows: list[str]) -> None:
+    def by_map(self, rows: list[str]) -> None:
         from datasets import Dataset
 
         Dataset.from_dict({"text": rows}).map(
-            lambda batch: self.tokenizer(batch["text"], add_special_tokens=False, verbose=False),
+            lambda batch: self.tokenise(batch["text"]),
             batched=True,
             batch_size=ROWS_A_MAP_BATCH,
             remove_columns=["text"],
@@ -218,14 +197,7 @@ def works_of(material: Material) -> list[tuple[str, float, str]]:
 
 
 def compare(rounds: int, quick: bool, data: Path | None = None) -> list[dict]:
-    """
-    The rows of `harness.comparison`: speed of the tokenizers on one and two threads, and memory on many short rows.
-
-    Args:
-        rounds: number of passes of each tokenizer, in turns.
-        quick: take less text, only documents of 0.5 and 1 MB, and 20,000 rows per round.
-        data: folder of the data sets, by default `GPT1_DATA_DIR` or "data". If absent, the text is generated.
-    """
+    """The rows of `make bench`. `quick` takes less text; without the folder `data` it is generated."""
     material = load_material(data or default_data(), rounds, quick)
     rows = []
     names = (OURS, PEER)
@@ -276,7 +248,7 @@ def main():
     else:
         print("Agreement was not measured: it needs --data (or GPT1_DATA_DIR) with books/validation, and no --quick.")
     rows = compare(arguments.rounds, arguments.quick, arguments.data)
-    print_comparisons(rows)
+    print(comparison_table(rows))
     if arguments.save:
         about = {**machine(), **{name: version(name) for name in PACKAGES}}
         save_result("tokenizer-parity", about, {"agreement": found, "speed": rows})
