@@ -115,7 +115,8 @@ def test_errors_that_were_raised_for_the_user(capsys, tmp_path):
     from tokenization import get_task
 
     code, text = end_of(None, capsys, lambda: get_task("nope"))
-    assert code == 2 and text.startswith("gpt1 finetune: Unknown task 'nope'") and text.count("\n") == 1
+    assert code == 2 and text.startswith("gpt1 finetune: Unknown task 'nope'. Known tasks: sst2, cola")
+    assert text.count("\n") == 1
     none = tmp_path / "none"
     assert end_of(None, capsys, lambda: open(none)) == (2, f"gpt1 finetune: {none}: No such file or directory.\n")
     code, text = end_of(ModuleNotFoundError(name="matplotlib"), capsys)

@@ -1,4 +1,4 @@
-"""`gpt1 generate` on a tiny saved model: literal texts, batches as single prompts, the terminal, refusals."""
+"""`gpt1 generate` on a tiny saved model: literal texts, batches as single prompts, the terminal."""
 
 import io
 import json
@@ -6,7 +6,6 @@ import json
 import pytest
 import torch
 import transformers
-from transformers import RobertaConfig
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
@@ -166,42 +165,3 @@ def test_a_talk_with_several_continuations_has_a_line_for_each(run, typed):
     typed("the old farmer")
     told = run("--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2").splitlines()
     assert told[1] == "> new and and new and and er and er and" and len(told) == 4
-
-
-# ---- Refusals.
-
-
-def refusal(*arguments):
-    with pytest.raises((ValueError, OSError)) as error:
-        generate.main(list(arguments))
-    return str(error.value)
-
-
-def test_a_folder_without_a_tokenizer(tmp_path, tiny_model):
-    tiny_model(GPT1ForCausalLM).save_pretrained(tmp_path)
-    assert f"{tmp_path} has no tokenizer" in refusal("--model", str(tmp_path), "--prompts", "a")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["--prompts", "a", "--temperature", "-1", "--device", "cpu"], "--temperature is -1.0. Pass 0"),
-        (["--prompt_file", "nowhere.txt"], "No such file or directory: 'nowhere.txt'"),
-        (["--prompts", "", "--device", "cpu"], "The prompt '' contains no token"),
-    ],
-)
-def test_arguments_that_make_no_sense(folder, arguments, part):
-    assert part in refusal("--model", str(folder), *arguments)
-
-
-def test_a_file_without_prompts(folder, tmp_path):
-    (tmp_path / "p.txt").write_text("\n \n", encoding="utf-8")
-    told = refusal("--model", str(folder), "--prompt_file", str(tmp_path / "p.txt"))
-    assert f"{tmp_path / 'p.txt'} has no prompts" in told
-    told = refusal("--model", str(folder), "--prompt_file", "prompts.csv")
-    assert "prompts.csv is a table, but a file with a prompt per line is needed" in told
-
-
-def test_a_model_of_another_kind_is_refused(tmp_path):
-    RobertaConfig(vocab_size=9).save_pretrained(tmp_path)
-    assert f"--model {tmp_path} is a roberta" in refusal("--model", str(tmp_path), "--prompts", "a")

@@ -1,10 +1,9 @@
-"""`gpt1 zero-shot` on a tiny random model: its file of results, checkpoints, the picture, and what is refused."""
+"""`gpt1 zero-shot` on a tiny random model: its file of results, checkpoints, splits, and other families."""
 
 import json
 
 import pytest
 from conftest import SPLIT_IN_TWO_WAYS
-from helpers_refusals import refusal
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -165,18 +164,6 @@ def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
     write(tmp_path / "sst2", "test", [row, {**row, "label": 0}])
     write(tmp_path / "sst2", "validation", [row])
     assert zero_shot.load_questions("sst2", arguments)[0] == "test"
-
-
-def test_what_is_refused(tmp_path):
-    def of(**fields):
-        return zero_shot.ZeroShotArguments(**{"model": "a", **fields})
-
-    assert "--model and --checkpoints is needed, but neither" in refusal(zero_shot.ZeroShotArguments)
-    assert "--model and --checkpoints is needed, but both" in refusal(lambda: of(checkpoints="b"))
-    assert "Pass --revision with --model" in refusal(lambda: of(model=None, checkpoints="a", revision="b"))
-    assert "Pass data_dir, a folder with its files" in refusal(zero_shot.load_questions, "dpr", of())
-    told = refusal(zero_shot.main, ["--checkpoints", str(tmp_path), "--data_dir", str(tmp_path)])
-    assert f"{tmp_path} has no checkpoint with a model" in told
 
 
 @pytest.mark.real_data
