@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from helpers_training import SETTINGS, WORDS, Rows
+from helpers_training import COLUMNS, SETTINGS, WORDS, Rows
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -62,12 +62,6 @@ CONFIGS = {
 }
 FAMILIES = tuple(CONFIGS)
 OF_CHOICES = ("bert", "roberta", "albert", "distilbert", "electra", "modernbert")
-COLUMNS = {
-    "classification": {"text": "a", "label": "label"},
-    "entailment": {"premise": "a", "hypothesis": "b", "label": "label"},
-    "similarity": {"text_a": "a", "text_b": "b", "label": "label"},
-    "multiple_choice": {"context": "a", "choices": "options", "label": "label"},
-}
 # Family, traversal and whether a pair is read in both orders.
 CASES = {
     **{f"{family} pair": (family, "entailment", False) for family in FAMILIES},

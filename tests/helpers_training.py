@@ -136,6 +136,12 @@ def make_trainer(
     )
 
 
+def without_times(log_history: list[dict]) -> list[dict]:
+    """The log but for times, which differ between two runs."""
+    times = ("second", "runtime", "mfu")
+    return [{key: record[key] for key in record if not any(time in key for time in times)} for record in log_history]
+
+
 def training_log(trainer) -> list[dict[str, float]]:
     """Train, and give loss, components and gradient norm of each update."""
     trainer.train()

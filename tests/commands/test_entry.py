@@ -57,8 +57,7 @@ def test_every_command_has_a_module_and_the_pages_name_it():
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"),
-    [("fine-tune", "finetune"), ("zero_shot", "zero-shot"), ("Train", "pretrain")],
+    ("name", "nearest"), [("fine-tune", "finetune"), ("zero_shot", "zero-shot"), ("Train", "pretrain")]
 )
 def test_an_unknown_command_is_refused_in_a_sentence(name, nearest, capsys):
     with pytest.raises(SystemExit) as end:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from helpers_evaluation import only_few_tasks, write_rows
+from helpers_evaluation import only_few_tasks, write_tasks
 from helpers_refusals import refusal
 
 from modeling_gpt1.commands import evaluate
@@ -18,7 +18,7 @@ def few_definitions():
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    return str(write_rows(tmp_path_factory.mktemp("data")))
+    return str(write_tasks(tmp_path_factory.mktemp("data")))
 
 
 def test_one_model(save_model, data_dir, tmp_path, capsys):

@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 import transformers
+from conftest import read_rows, save
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
@@ -22,8 +23,7 @@ disable_progress_bar()
 def folder(tmp_path_factory, tiny_tokenizer, tiny_model):
     path = tmp_path_factory.mktemp("model")
     fields = {"vocab_size": len(tiny_tokenizer), "max_position_embeddings": 80, "tie_word_embeddings": False}
-    tiny_model(GPT1ForCausalLM, seed=9, **fields).save_pretrained(path)
-    tiny_tokenizer.save_pretrained(path)
+    save(path, tiny_model(GPT1ForCausalLM, seed=9, **fields), tiny_tokenizer)
     return path
 
 
@@ -37,10 +37,6 @@ def run(folder, capsys):
         return capsys.readouterr().out
 
     return run
-
-
-def lines(output):
-    return [json.loads(line) for line in output.splitlines()]
 
 
 GREEDY = [
@@ -70,8 +66,7 @@ def test_a_static_cache_is_asked_for():
 
 def test_a_fine_tuned_folder_leaves_out_its_head_without_a_word(tiny_model, tiny_tokenizer, tmp_path, caplog):
     model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), max_position_embeddings=80)
-    model.save_pretrained(tmp_path)
-    tiny_tokenizer.save_pretrained(tmp_path)
+    save(tmp_path, model, tiny_tokenizer)
     monitored = transformers.utils.logging.get_logger("transformers")
     monitored.addHandler(caplog.handler)
     generate.main([str(tmp_path), "--prompts", "a", "--max_new_tokens", "2", "--device", "cpu"])
@@ -82,7 +77,7 @@ def test_a_fine_tuned_folder_leaves_out_its_head_without_a_word(tiny_model, tiny
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
 def test_rounded_weights(run, folder, dtype):
     """Their texts may differ from those of float32, as the model's numbers do."""
-    output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--dtype", dtype))
+    output = read_rows(run("--prompts", *PROMPTS, "--temperature", "0", "--dtype", dtype))
     assert [record["prompt"] for record in output] == PROMPTS
     assert all(len(text.split()) > 3 for record in output for text in record["continuations"])
     (args,) = parser_of("generate").read(["--model", str(folder), "--dtype", dtype, "--device", "cpu"])
@@ -91,7 +86,9 @@ def test_rounded_weights(run, folder, dtype):
 
 
 def test_beams(run):
-    output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2"))
+    output = read_rows(
+        run("--prompts", *PROMPTS, "--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2")
+    )
     texts = [" new and and new and and er and er and", " in wren new new new new er er", " wwwwwen en en en w"]
     assert [record["continuations"][0] for record in output] == texts
     assert all(first != second for first, second in (record["continuations"] for record in output))
@@ -102,18 +99,18 @@ def test_the_seed_decides_what_is_drawn(run):
         run("--prompts", *PROMPTS, "--num_return_sequences", "2", "--seed", seed) for seed in ("3", "3", "4")
     )
     assert first == same != other
-    assert [len(record["continuations"]) for record in lines(first)] == [2, 2, 2]
+    assert [len(record["continuations"]) for record in read_rows(first)] == [2, 2, 2]
 
 
 def test_likely_tokens_only(run):
     """From the one most likely token, by either bound; from all, the draws are others."""
     for bound in (["--top_k", "1"], ["--top_k", "0", "--top_p", "0.0001"]):
-        assert lines(run("--prompts", *PROMPTS, *bound)) == GREEDY
-    assert lines(run("--prompts", *PROMPTS, "--top_k", "0")) != GREEDY
+        assert read_rows(run("--prompts", *PROMPTS, *bound)) == GREEDY
+    assert read_rows(run("--prompts", *PROMPTS, "--top_k", "0")) != GREEDY
 
 
 def test_texts_end_before_a_string_or_a_token(run):
-    output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--stop", "New", r"\n", "[e]"))
+    output = read_rows(run("--prompts", *PROMPTS, "--temperature", "0", "--stop", "New", r"\n", "[e]"))
     assert [record["continuations"] for record in output] == [[""], [" ren en en en"], [" wwwwren en"]]
     assert generate.GenerationArguments(stop=[r"\n", "a"]).stop == ["\n", "a"]
 
@@ -123,7 +120,7 @@ def test_prompts_and_texts_in_files(run, tmp_path):
     output_file = tmp_path / "texts.jsonl"
     options = ["--prompt_file", str(tmp_path / "prompts.txt"), "--output_file", str(output_file), "--temperature", "0"]
     assert run(*options) == f"written to {output_file}\n"
-    assert lines(output_file.read_text(encoding="utf-8")) == GREEDY
+    assert read_rows(output_file.read_text(encoding="utf-8")) == GREEDY
 
 
 def test_only_a_newline_ends_a_prompt_of_a_file(tmp_path):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import SPLIT_IN_TWO_WAYS
+from conftest import SPLIT_IN_TWO_WAYS, save, write_rows
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -15,8 +15,7 @@ PAIRS = [("the old farmer smiled", "smiled old the farmer the"), ("he paid for i
 
 
 def write(folder, split, rows):
-    folder.mkdir(exist_ok=True, parents=True)
-    (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(folder / f"{split}.jsonl", rows)
 
 
 @pytest.fixture
@@ -90,8 +89,7 @@ def test_openai_gpt_scores_as_the_folder_converted_from_it(openai_gpt_folder, pl
     rows = [{"sentence": text, "label": label} for text, label in ((SPLIT_IN_TWO_WAYS, 1), ("he didn't he", 0))]
     for split in ("train", "validation"):
         write(tmp_path / "data" / "cola", split, rows)
-    GPT1ForCausalLM.from_pretrained(openai_gpt_folder).save_pretrained(tmp_path / "gpt1")
-    plain_tokenizer.save_pretrained(tmp_path / "gpt1")
+    save(tmp_path / "gpt1", GPT1ForCausalLM.from_pretrained(openai_gpt_folder), plain_tokenizer)
     thresholds = []
     for model in (openai_gpt_folder, tmp_path / "gpt1"):
         arguments = ["--model", str(model), "--data_dir", str(tmp_path / "data"), "--tasks", "cola", "--device", "cpu"]
@@ -172,8 +170,7 @@ def test_real_rows(tiny_model, real_data_dir, tmp_path, asked):
     files = (real_data_dir / "openai_gpt_bpe" / name for name in ("encoder_bpe_40000.json", "vocab_40000.bpe"))
     tokenizer = GPT1Tokenizer.from_openai(*files)
     model = tiny_model(GPT1ForCausalLM, vocab_size=len(tokenizer), max_position_embeddings=128)
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    save(tmp_path, model, tokenizer)
     tasks = ["cola", "sst2", "race-middle", "story_cloze", "dpr"]
     rows = ["--data_dir", str(real_data_dir), "--max_eval_samples", "6", "--max_train_samples", "8"]
     output = ["--output_file", str(tmp_path / "results.json"), "--device", "cpu"]

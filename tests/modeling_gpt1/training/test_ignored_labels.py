@@ -6,12 +6,7 @@ from helpers_training import SETTINGS
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from modeling_gpt1 import (
-    GPT1DoubleHeadsModel,
-    GPT1ForSequenceClassification,
-    GPT1Trainer,
-    GPT1TrainingArguments,
-)
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1Trainer, GPT1TrainingArguments
 
 NUM_ROWS = 8
 KINDS = {
