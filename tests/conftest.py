@@ -1,19 +1,27 @@
 """Fixtures that the tests share: small tokenizers made from a few sentences."""
 
+import bz2
 import copy
+import csv
 import gc
+import gzip
+import io
 import json
+import lzma
 import os
 from pathlib import Path
 
+import datasets
 import hypothesis
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 
-from modeling_gpt1 import GPT1Config
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
 from tokenization.tokenization_gpt1 import GPT1Tokenizer
 
 # `make test` has the same few random cases each time; `make campaign` (HYPOTHESIS_PROFILE=campaign) looks for others.
@@ -49,6 +57,14 @@ def pytest_collection_finish(session):
     """Leaves what is imported out of the collection of garbage that each training starts: a quarter of a second."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_cache(tmp_path_factory):
+    """What `datasets` keeps of files stays with the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets"))
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -95,11 +111,48 @@ def byte_level(sentences: list[str]) -> transformers.TokenizersBackend:
     return transformers.TokenizersBackend(tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>")
 
 
-def write_bpe(tokenizer: GPT1Tokenizer, folder: Path) -> None:
-    """The two files of openai-gpt's tokenizer."""
+COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+def content_of(rows: list[dict], kind: str, packed: str = "") -> bytes:
+    """The bytes of a file of rows."""
+    if kind == ".parquet":
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), content := io.BytesIO())
+        return content.getvalue()
+    text = io.StringIO(newline="")
+    if kind == ".csv":
+        writer = csv.DictWriter(text, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    else:
+        text.write(json.dumps(rows) if kind == ".json" else "".join(json.dumps(row) + "\n" for row in rows))
+    return COMPRESS[packed](text.getvalue().encode())
+
+
+def write_rows(path: Path, rows: list[dict]) -> str:
+    """A file of the kind that its endings name, and its folder if there is none; its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content_of(rows, *path.suffixes[-2 if path.suffix in COMPRESS else -1 :]))
+    return str(path)
+
+
+def read_rows(text: str) -> list[dict]:
+    """The records of a text that has one in each line."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def save(folder: Path, model: nn.Module, tokenizer: transformers.PreTrainedTokenizerBase) -> str:
+    """A folder as a training leaves it; its path."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def write_bpe(tokenizer: GPT1Tokenizer, folder: Path, vocab="vocab.json", merges="merges.txt") -> None:
+    """Two files, by default of the names that openai-gpt's tokenizer has."""
     bpe = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    (folder / "vocab.json").write_text(json.dumps(bpe["vocab"]))
-    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(map(" ".join, bpe["merges"])) + "\n")
+    (folder / vocab).write_text(json.dumps(bpe["vocab"]))
+    (folder / merges).write_text("#version: 0.2\n" + "\n".join(map(" ".join, bpe["merges"])) + "\n")
 
 
 @pytest.fixture(scope="session")
@@ -169,3 +222,14 @@ def randomise():
 def tiny_model():
     """Makes a tiny model in evaluation mode with random weights: `tiny_model(GPT1Model, hidden_size=64)`."""
     return make_tiny_model
+
+
+@pytest.fixture(scope="session")
+def save_model(plain_tokenizer, tiny_model):
+    """Saves a tiny language model with its tokenizer: `save_model(folder, seed=1)`."""
+
+    def make(folder, seed=0):
+        model = tiny_model(GPT1ForCausalLM, seed, vocab_size=len(plain_tokenizer), max_position_embeddings=64)
+        return save(folder, model, plain_tokenizer)
+
+    return make

@@ -52,10 +52,7 @@ def _lstm_cell_backward(grad_state, grad_cell, cell, new_cell, activations, has_
     return grad_gates, grad_cell * forget, grad_gates.sum(0) if has_bias else None
 
 
-SUBSTITUTES = {
-    aten._thnn_fused_lstm_cell: _lstm_cell,
-    aten._thnn_fused_lstm_cell_backward_impl: _lstm_cell_backward,
-}
+SUBSTITUTES = {aten._thnn_fused_lstm_cell: _lstm_cell, aten._thnn_fused_lstm_cell_backward_impl: _lstm_cell_backward}
 
 
 class DeviceTensor(torch.Tensor):

@@ -1,12 +1,12 @@
 """Rows of a few tasks of lm-evaluation-harness, and their definitions alone."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import lm_eval
 import pytest
+from conftest import write_rows
 from lm_eval import evaluator
 from lm_eval.tasks import TaskManager
 
@@ -69,15 +69,12 @@ def only_few_tasks() -> Iterator[None]:
         yield
 
 
-def write_rows(folder: Path) -> Path:
+def write_tasks(folder: Path) -> Path:
     """Two rows of each task, as users have them, and two articles."""
     for task, (split, row) in ROWS.items():
-        path = folder / FOLDERS.get(task, task) / f"{split}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
         other = {**row, **{key: f"{value} there" for key, value in row.items() if key in ("goal", "article", "text")}}
-        path.write_text(
-            "".join(json.dumps(one) + "\n" for one in ({**row, "idx": 0}, {**other, "idx": 1})), encoding="utf-8"
-        )
+        path = folder / FOLDERS.get(task, task) / f"{split}.jsonl"
+        write_rows(path, [{**row, "idx": 0}, {**other, "idx": 1}])
     path = folder / "wikitext2_raw" / "wiki.test.raw"
     path.parent.mkdir()
     path.write_text(" \n = Old Farmer = \n \n The old farmer smiled . \n \n = A Home = \n \n She walked home . \n")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from helpers_training import SETTINGS, WORDS, Rows
+from helpers_training import COLUMNS, WORDS, Rows, settings_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -62,12 +62,6 @@ CONFIGS = {
 }
 FAMILIES = tuple(CONFIGS)
 OF_CHOICES = ("bert", "roberta", "albert", "distilbert", "electra", "modernbert")
-COLUMNS = {
-    "classification": {"text": "a", "label": "label"},
-    "entailment": {"premise": "a", "hypothesis": "b", "label": "label"},
-    "similarity": {"text_a": "a", "text_b": "b", "label": "label"},
-    "multiple_choice": {"context": "a", "choices": "options", "label": "label"},
-}
 # Family, traversal and whether a pair is read in both orders.
 CASES = {
     **{f"{family} pair": (family, "entailment", False) for family in FAMILIES},
@@ -140,16 +134,6 @@ def write_family(family: str, folder: Path, head: str = "Model") -> Path:
     return folder
 
 
-def arguments(output_dir: str | os.PathLike, batch_size: int, accumulation: int, **settings) -> dict:
-    return {
-        "output_dir": str(output_dir),
-        "per_device_train_batch_size": batch_size,
-        "gradient_accumulation_steps": accumulation,
-        **SETTINGS,
-        **settings,
-    }
-
-
 def make_family_trainer(
     case: str,
     output_dir: str | os.PathLike,
@@ -167,7 +151,7 @@ def make_family_trainer(
     rows = "multiple_choice" if traversal == "multiple_choice" else "classification"
     return GPT1Trainer(
         model=make_family_model(family, tokenizer, head),
-        args=GPT1TrainingArguments(**arguments(output_dir, batch_size, accumulation, **settings)),
+        args=GPT1TrainingArguments(**settings_of(output_dir, batch_size, accumulation, **settings)),
         data_collator=TraversalCollator(
             tokenizer, traversal, COLUMNS[traversal], max_length=POSITIONS, both_orders=both_orders
         ),

@@ -8,6 +8,8 @@ each process recorded beside them.
 import json
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import helpers_families
@@ -26,21 +28,16 @@ ADAM = {"optim": "adamw_torch", "adam_epsilon": 1e-3, "learning_rate": 0.01}
 LOGGED = ("step", "loss", "task_loss", "lm_loss", "grad_norm")
 
 
-def make_pretraining(folder: str | os.PathLike, num_processes: int, **others):
-    return helpers_pretraining.make_trainer(folder, num_processes, max_steps=NUM_UPDATES, **others)
-
-
-def make_finetuning(folder: str | os.PathLike, num_processes: int, **others):
+def make_trainer(make: Callable, case: str, folder: str | os.PathLike, num_processes: int, **others):
     batch = (8, 1) if num_processes == 1 else (8 // num_processes // 2, 2)
-    return helpers_training.make_trainer("multiple_choice", folder, *batch, max_steps=NUM_UPDATES, **ADAM, **others)
+    return make(case, folder, *batch, max_steps=NUM_UPDATES, **ADAM, **others)
 
 
-def make_other_family(folder: str | os.PathLike, num_processes: int, **others):
-    batch = (8, 1) if num_processes == 1 else (8 // num_processes // 2, 2)
-    return helpers_families.make_family_trainer("bert pair", folder, *batch, max_steps=NUM_UPDATES, **ADAM, **others)
-
-
-MAKERS = {"pretraining": make_pretraining, "fine-tuning": make_finetuning, "other family": make_other_family}
+MAKERS = {
+    "pretraining": partial(helpers_pretraining.make_trainer, max_steps=NUM_UPDATES),
+    "fine-tuning": partial(make_trainer, helpers_training.make_trainer, "multiple_choice"),
+    "other family": partial(make_trainer, helpers_families.make_family_trainer, "bert pair"),
+}
 BLOCKS = {"other family": "BertLayer"}  # in place of the block that fsdp2.yaml names
 
 
@@ -65,12 +62,12 @@ def main(folder: str) -> None:
     show_where_it_hangs()
     take_processes_for_accelerators()
     own_block = os.environ["FSDP_TRANSFORMER_CLS_TO_WRAP"]
-    for name, make_trainer in MAKERS.items():
+    for name, make in MAKERS.items():
         os.environ["FSDP_TRANSFORMER_CLS_TO_WRAP"] = BLOCKS.get(name, own_block)
         checkpoint = None
         for case in (name, f"{name}-resumed"):
             saving = {"save_strategy": "steps", "save_steps": SAVED_UPDATE}
-            trainer = make_trainer(Path(folder, case), int(os.environ["WORLD_SIZE"]), **saving)
+            trainer = make(Path(folder, case), int(os.environ["WORLD_SIZE"]), **saving)
             record = record_of(trainer, checkpoint)
             trainer.save_model()
             Path(folder, f"{case}-{os.environ['RANK']}.json").write_text(json.dumps(record), encoding="utf-8")

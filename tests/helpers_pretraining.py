@@ -76,13 +76,12 @@ def make_trainer(
     **kwargs,
 ) -> GPT1PretrainingTrainer:
     """8 rows per update: at once in one process, else in two micro-batches of each process."""
+    accumulation = min(num_processes, 2)
     arguments = {
         **QUIET,
         "max_steps": NUM_UPDATES,
-        "per_device_train_batch_size": ROWS_PER_UPDATE
-        if num_processes == 1
-        else ROWS_PER_UPDATE // 2 // num_processes,
-        "gradient_accumulation_steps": 1 if num_processes == 1 else 2,
+        "per_device_train_batch_size": ROWS_PER_UPDATE // accumulation // num_processes,
+        "gradient_accumulation_steps": accumulation,
         "learning_rate": 0.01,
         # Else Adam blows up rounding errors of gradients that are zero in exact arithmetic, as of the key biases.
         "adam_epsilon": 1e-3,

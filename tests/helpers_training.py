@@ -106,6 +106,12 @@ SETTINGS = {
 }
 
 
+def settings_of(output_dir: str | os.PathLike, batch_size: int, accumulation: int, **others) -> dict:
+    """Arguments of a run whose numbers are compared."""
+    sizes = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulation}
+    return {"output_dir": str(output_dir), **sizes, **SETTINGS, **others}
+
+
 def make_trainer(
     case: str,
     output_dir: str | os.PathLike,
@@ -123,17 +129,18 @@ def make_trainer(
         model = make_model(case, tokenizer, lm_coef, dropout)
     return trainer_class(
         model=model,
-        args=arguments_class(
-            output_dir=str(output_dir),
-            per_device_train_batch_size=batch_size,
-            gradient_accumulation_steps=accumulation,
-            **{**SETTINGS, **arguments},
-        ),
+        args=arguments_class(**settings_of(output_dir, batch_size, accumulation, **arguments)),
         data_collator=make_collator(model, tokenizer),
         train_dataset=Rows(case),
         eval_dataset=Rows(case, num_rows=11),
         processing_class=tokenizer,
     )
+
+
+def without_times(log_history: list[dict]) -> list[dict]:
+    """The log but for times, which differ between two runs."""
+    times = ("second", "runtime", "mfu")
+    return [{key: record[key] for key in record if not any(time in key for time in times)} for record in log_history]
 
 
 def training_log(trainer) -> list[dict[str, float]]:

@@ -1,6 +1,5 @@
 """README and docs run as they stand, page by page, on tiny stand-ins for what they name."""
 
-import csv
 import inspect
 import io
 import json
@@ -12,10 +11,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import datasets
 import pytest
 import torch
-from conftest import SENTENCES, byte_level, write_bpe
+from conftest import SENTENCES, byte_level, save, write_bpe, write_rows
 from helpers_evaluation import few_tasks
 from helpers_families import write_family
 from helpers_pages import PAGES, PROGRAMS, ROOT, SHOWN, SMALLER, arguments_of_gpt1, blocks_of, commands_in, parse, run
@@ -60,9 +58,8 @@ def stand_ins(tmp_path_factory):
     glue.mkdir(parents=True)
     for split in ("train", "validation"):
         shutil.copy(folder / "data" / "rte" / f"{split}.jsonl", glue / f"rte.{split.removesuffix('ation')}.jsonl")
-    write_rows(
-        glue / "wsc.train.jsonl", [{"text": "he paid", "span1_text": "the man", "span2_text": "he", "label": 1}]
-    )
+    spans = {"text": "he paid", "span1_text": "the man", "span2_text": "he", "label": 1}
+    write_rows(glue / "wsc.train.jsonl", [spans])
     return folder
 
 
@@ -75,8 +72,7 @@ def write_openai_gpt(folder: Path, tokenizer: GPT1Tokenizer) -> None:
 
 def write_gpt2(folder: Path) -> None:
     tokenizer = byte_level(SENTENCES)
-    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_positions=64, **SIZES)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save(folder, GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_positions=64, **SIZES)), tokenizer)
 
 
 def write_tasks(folder: Path, reviews: list[dict]) -> None:
@@ -90,14 +86,9 @@ def write_tasks(folder: Path, reviews: list[dict]) -> None:
     ]
     rows = {"sst2": reviews, "cola": reviews[:8], "rte": pairs, "story_cloze": endings}
     for name, of_task in rows.items():
-        (folder / name).mkdir(parents=True)
         for split in get_task(name).splits:
             few = of_task if split == "train" else of_task[:4]
             write_rows(folder / name / f"{split}.jsonl", few)
-
-
-def write_rows(path: Path, rows: list[dict]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def configuration(name: str) -> str:
@@ -109,12 +100,10 @@ def configuration(name: str) -> str:
 def write_own_files(folder: Path) -> None:
     stars = ("one", "two", "three", "four", "five")
     for name in ("reviews.csv", "held_out.csv"):
-        with (folder / name).open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([("body", "stars"), *zip(SENTENCES, stars, strict=True)])
+        write_rows(folder / name, [{"body": body, "stars": of} for body, of in zip(SENTENCES, stars, strict=True)])
     # With the columns of every task that a page predicts.
     columns = ("body", "sentence", "sentence1", "sentence2")
-    with (folder / "new.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([columns, *([sentence] * len(columns) for sentence in SENTENCES)])
+    write_rows(folder / "new.csv", [dict.fromkeys(columns, sentence) for sentence in SENTENCES])
     (folder / "prompts.txt").write_text("it was\nthe old farmer\n")
     for split in ("train", "validation"):
         (folder / "books" / split).mkdir(parents=True)
@@ -141,7 +130,6 @@ def visit(stand_ins, runs, tmp_path, monkeypatch):
     """Enters a new folder of stand-ins for a page: with the runs that the page does not make itself."""
 
     def enter(text: str) -> None:
-        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
         shutil.copytree(stand_ins, tmp_path / "folder")
         for run_folder in runs.iterdir():
             if not re.search(rf"--output_dir runs/{run_folder.name}\s", text):

@@ -18,9 +18,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("modeling_gpt1", "tokenization", "examples")
 KEYWORDS = {"pass_fds", "preexec_fn", "start_new_session"}
 # Each where there is another way without it.
-ALLOWED = {
-    ("modeling_gpt1/reproduction/models.py", "/proc/cpuinfo"),
-}
+ALLOWED = {("modeling_gpt1/reproduction/models.py", "/proc/cpuinfo")}
 
 
 def not_portable(code: str) -> Iterator[str]:

@@ -57,8 +57,7 @@ def test_every_command_has_a_module_and_the_pages_name_it():
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"),
-    [("fine-tune", "finetune"), ("zero_shot", "zero-shot"), ("Train", "pretrain")],
+    ("name", "nearest"), [("fine-tune", "finetune"), ("zero_shot", "zero-shot"), ("Train", "pretrain")]
 )
 def test_an_unknown_command_is_refused_in_a_sentence(name, nearest, capsys):
     with pytest.raises(SystemExit) as end:
@@ -115,7 +114,8 @@ def test_errors_that_were_raised_for_the_user(capsys, tmp_path):
     from tokenization import get_task
 
     code, text = end_of(None, capsys, lambda: get_task("nope"))
-    assert code == 2 and text.startswith("gpt1 finetune: Unknown task 'nope'") and text.count("\n") == 1
+    assert code == 2 and text.startswith("gpt1 finetune: Unknown task 'nope'. Known tasks: sst2, cola")
+    assert text.count("\n") == 1
     none = tmp_path / "none"
     assert end_of(None, capsys, lambda: open(none)) == (2, f"gpt1 finetune: {none}: No such file or directory.\n")
     code, text = end_of(ModuleNotFoundError(name="matplotlib"), capsys)

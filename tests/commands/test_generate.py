@@ -1,4 +1,4 @@
-"""`gpt1 generate` on a tiny saved model: literal texts, batches as single prompts, the terminal, refusals."""
+"""`gpt1 generate` on a tiny saved model: literal texts, batches as single prompts, the terminal."""
 
 import io
 import json
@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 import transformers
-from transformers import RobertaConfig
+from conftest import read_rows, save
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
@@ -23,8 +23,7 @@ disable_progress_bar()
 def folder(tmp_path_factory, tiny_tokenizer, tiny_model):
     path = tmp_path_factory.mktemp("model")
     fields = {"vocab_size": len(tiny_tokenizer), "max_position_embeddings": 80, "tie_word_embeddings": False}
-    tiny_model(GPT1ForCausalLM, seed=9, **fields).save_pretrained(path)
-    tiny_tokenizer.save_pretrained(path)
+    save(path, tiny_model(GPT1ForCausalLM, seed=9, **fields), tiny_tokenizer)
     return path
 
 
@@ -38,10 +37,6 @@ def run(folder, capsys):
         return capsys.readouterr().out
 
     return run
-
-
-def lines(output):
-    return [json.loads(line) for line in output.splitlines()]
 
 
 GREEDY = [
@@ -71,8 +66,7 @@ def test_a_static_cache_is_asked_for():
 
 def test_a_fine_tuned_folder_leaves_out_its_head_without_a_word(tiny_model, tiny_tokenizer, tmp_path, caplog):
     model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), max_position_embeddings=80)
-    model.save_pretrained(tmp_path)
-    tiny_tokenizer.save_pretrained(tmp_path)
+    save(tmp_path, model, tiny_tokenizer)
     monitored = transformers.utils.logging.get_logger("transformers")
     monitored.addHandler(caplog.handler)
     generate.main([str(tmp_path), "--prompts", "a", "--max_new_tokens", "2", "--device", "cpu"])
@@ -83,7 +77,7 @@ def test_a_fine_tuned_folder_leaves_out_its_head_without_a_word(tiny_model, tiny
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
 def test_rounded_weights(run, folder, dtype):
     """Their texts may differ from those of float32, as the model's numbers do."""
-    output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--dtype", dtype))
+    output = read_rows(run("--prompts", *PROMPTS, "--temperature", "0", "--dtype", dtype))
     assert [record["prompt"] for record in output] == PROMPTS
     assert all(len(text.split()) > 3 for record in output for text in record["continuations"])
     (args,) = parser_of("generate").read(["--model", str(folder), "--dtype", dtype, "--device", "cpu"])
@@ -92,7 +86,9 @@ def test_rounded_weights(run, folder, dtype):
 
 
 def test_beams(run):
-    output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2"))
+    output = read_rows(
+        run("--prompts", *PROMPTS, "--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2")
+    )
     texts = [" new and and new and and er and er and", " in wren new new new new er er", " wwwwwen en en en w"]
     assert [record["continuations"][0] for record in output] == texts
     assert all(first != second for first, second in (record["continuations"] for record in output))
@@ -103,18 +99,18 @@ def test_the_seed_decides_what_is_drawn(run):
         run("--prompts", *PROMPTS, "--num_return_sequences", "2", "--seed", seed) for seed in ("3", "3", "4")
     )
     assert first == same != other
-    assert [len(record["continuations"]) for record in lines(first)] == [2, 2, 2]
+    assert [len(record["continuations"]) for record in read_rows(first)] == [2, 2, 2]
 
 
 def test_likely_tokens_only(run):
     """From the one most likely token, by either bound; from all, the draws are others."""
     for bound in (["--top_k", "1"], ["--top_k", "0", "--top_p", "0.0001"]):
-        assert lines(run("--prompts", *PROMPTS, *bound)) == GREEDY
-    assert lines(run("--prompts", *PROMPTS, "--top_k", "0")) != GREEDY
+        assert read_rows(run("--prompts", *PROMPTS, *bound)) == GREEDY
+    assert read_rows(run("--prompts", *PROMPTS, "--top_k", "0")) != GREEDY
 
 
 def test_texts_end_before_a_string_or_a_token(run):
-    output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--stop", "New", r"\n", "[e]"))
+    output = read_rows(run("--prompts", *PROMPTS, "--temperature", "0", "--stop", "New", r"\n", "[e]"))
     assert [record["continuations"] for record in output] == [[""], [" ren en en en"], [" wwwwren en"]]
     assert generate.GenerationArguments(stop=[r"\n", "a"]).stop == ["\n", "a"]
 
@@ -124,7 +120,7 @@ def test_prompts_and_texts_in_files(run, tmp_path):
     output_file = tmp_path / "texts.jsonl"
     options = ["--prompt_file", str(tmp_path / "prompts.txt"), "--output_file", str(output_file), "--temperature", "0"]
     assert run(*options) == f"written to {output_file}\n"
-    assert lines(output_file.read_text(encoding="utf-8")) == GREEDY
+    assert read_rows(output_file.read_text(encoding="utf-8")) == GREEDY
 
 
 def test_only_a_newline_ends_a_prompt_of_a_file(tmp_path):
@@ -166,42 +162,3 @@ def test_a_talk_with_several_continuations_has_a_line_for_each(run, typed):
     typed("the old farmer")
     told = run("--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2").splitlines()
     assert told[1] == "> new and and new and and er and er and" and len(told) == 4
-
-
-# ---- Refusals.
-
-
-def refusal(*arguments):
-    with pytest.raises((ValueError, OSError)) as error:
-        generate.main(list(arguments))
-    return str(error.value)
-
-
-def test_a_folder_without_a_tokenizer(tmp_path, tiny_model):
-    tiny_model(GPT1ForCausalLM).save_pretrained(tmp_path)
-    assert f"{tmp_path} has no tokenizer" in refusal("--model", str(tmp_path), "--prompts", "a")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["--prompts", "a", "--temperature", "-1", "--device", "cpu"], "--temperature is -1.0. Pass 0"),
-        (["--prompt_file", "nowhere.txt"], "No such file or directory: 'nowhere.txt'"),
-        (["--prompts", "", "--device", "cpu"], "The prompt '' contains no token"),
-    ],
-)
-def test_arguments_that_make_no_sense(folder, arguments, part):
-    assert part in refusal("--model", str(folder), *arguments)
-
-
-def test_a_file_without_prompts(folder, tmp_path):
-    (tmp_path / "p.txt").write_text("\n \n", encoding="utf-8")
-    told = refusal("--model", str(folder), "--prompt_file", str(tmp_path / "p.txt"))
-    assert f"{tmp_path / 'p.txt'} has no prompts" in told
-    told = refusal("--model", str(folder), "--prompt_file", "prompts.csv")
-    assert "prompts.csv is a table, but a file with a prompt per line is needed" in told
-
-
-def test_a_model_of_another_kind_is_refused(tmp_path):
-    RobertaConfig(vocab_size=9).save_pretrained(tmp_path)
-    assert f"--model {tmp_path} is a roberta" in refusal("--model", str(tmp_path), "--prompts", "a")

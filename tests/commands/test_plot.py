@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from helpers_refusals import refusal
 
 from modeling_gpt1.commands import plot
 
@@ -56,10 +57,7 @@ def test_every_run_is_a_line_in_every_panel():
 
 def test_what_a_run_has_not_logged_has_no_panel():
     records = [{"step": 2, "loss": 0.5, "grad_norm": math.nan}, {"step": 4, "loss": math.inf, "grad_norm": 1.5}]
-    assert curves_of(plot.draw({"run": records})) == {
-        "training loss": [([2], [0.5])],
-        "gradient norm": [([4], [1.5])],
-    }
+    assert curves_of(plot.draw({"run": records})) == {"training loss": [([2], [0.5])], "gradient norm": [([4], [1.5])]}
 
 
 def test_where_the_log_is_read_from(tmp_path):
@@ -81,11 +79,8 @@ def test_a_picture_is_written(tmp_path, capsys):
 
 
 def test_refusals(tmp_path):
-    def message(*runs):
-        with pytest.raises(ValueError) as error:
-            plot.main([*map(str, runs), "--output_file", str(tmp_path / "curves.png")])
-        return str(error.value)
-
-    assert f"{tmp_path} has no log" in message(tmp_path)
-    assert "Nothing has been logged yet by " in message(write_state(tmp_path / "empty", []))
+    output = ["--output_file", str(tmp_path / "curves.png")]
+    assert f"{tmp_path} has no log" in refusal(plot.main, [str(tmp_path), *output])
+    empty = write_state(tmp_path / "empty", [])
+    assert "Nothing has been logged yet by " in refusal(plot.main, [str(empty), *output])
     assert not (tmp_path / "curves.png").exists()

@@ -6,9 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from conftest import write_rows
 from datasets import Dataset, IterableDataset
 from helpers_hub_code import HUB_CODE
-from helpers_training import resumes_after
+from helpers_refusals import refusal
+from helpers_training import resumes_after, without_times
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
@@ -73,12 +75,7 @@ def results_of(folder, which="eval"):
 
 
 def figures(output_dir):
-    """What the log says but for times, which differ between two runs."""
-    records = json.loads((output_dir / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
-    timed = ("second", "runtime", "mfu")
-    return [
-        {key: value for key, value in record.items() if not any(word in key for word in timed)} for record in records
-    ]
+    return without_times(json.loads((output_dir / "trainer_state.json").read_text(encoding="utf-8"))["log_history"])
 
 
 def test_a_run_that_is_cut_goes_on_where_it_was(books):
@@ -235,14 +232,10 @@ def test_the_last_evaluation_takes_all_blocks(books, caplog, monkeypatch):
     monkeypatch.setattr(Dataset, "select", lambda self, rows: chosen.append(rows) or select(self, rows))
     limit = ("--eval_strategy", "steps", "--eval_steps", "3", "--max_eval_blocks", "2", "--block_length", "16")
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES, *limit))
-    *_, few, all_blocks = [record for record in figures(output_dir) if "eval_loss" in record]
     assert "evaluation: of 2 of these blocks during training, of all at the end" in caplog.messages
     last, name, figure, _ = caplog.messages[-4:]
     assert re.fullmatch(r"evaluation of all \d+ blocks:", name) and last.startswith("step 6 · ")
     assert figure.startswith("step 6/6 · evaluation")
-    assert few["eval_loss"] != all_blocks["eval_loss"]
-    results = json.loads((output_dir / "eval_results.json").read_text())
-    assert results["eval_loss"] == all_blocks["eval_loss"]
     card = (output_dir / "README.md").read_text(encoding="utf-8")
     number = int(re.search(r" for training, (\d+) for evaluation", card)[1])
     assert number > 3 and chosen == [[0, number // 2]]
@@ -306,9 +299,8 @@ def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
 
 
 def test_rows_of_tables_are_documents(books):
-    lines = [json.dumps({"story": sentence}) + "\n" for sentence in SENTENCES]
-    (books / "stories.jsonl").write_text("".join(lines), encoding="utf-8")
-    corpus = pretrain.CorpusArguments(train_files=[str(books / "stories.jsonl")], text_column="story")
+    file = write_rows(books / "stories.jsonl", [{"story": sentence} for sentence in SENTENCES])
+    corpus = pretrain.CorpusArguments(train_files=[file], text_column="story")
     tokenizer = GPT1Tokenizer.train(iter(SENTENCES), num_merges=30, show_progress=False)
     blocks = pretrain.prepare_blocks("train", corpus, tokenizer, 512)
     expected = [tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in SENTENCES]
@@ -332,9 +324,8 @@ def test_rows_of_tables_are_documents(books):
     ],
 )
 def test_refusals(books, more, parts):
-    with pytest.raises(ValueError) as error:
-        pretrain.main(arguments(books, books / "out", *more))
-    assert [part for part in parts if part not in str(error.value)] == []
+    told = refusal(pretrain.main, arguments(books, books / "out", *more))
+    assert [part for part in parts if part not in told] == []
     assert not (books / "out").exists()
 
 
@@ -353,10 +344,9 @@ def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books):
     pretrain.main(arguments(books, books / "further", "--model", str(books / "lstm")))
     assert results_of(books / "further")["eval_loss"] < results_of(books / "lstm")["eval_loss"]
 
-    (books / "train.jsonl").write_text(
-        "\n".join(json.dumps({"text": f"the cat saw {word}.", "label": word == "me"}) for word in ("me", "you") * 8)
-    )
-    rows = ("--train_file", str(books / "train.jsonl"), "--validation_file", str(books / "train.jsonl"))
+    rows = [{"text": f"the cat saw {word}.", "label": word == "me"} for word in ("me", "you") * 8]
+    file = write_rows(books / "train.jsonl", rows)
+    rows = ("--train_file", file, "--validation_file", file)
     data = (*rows, "--traversal", "classification", "--columns", "text=text", "--model", str(books / "further"))
     run = ("--do_train", "--do_eval", "--output_dir", str(books / "tuned"), "--num_train_epochs", "8")
     run += ("--per_device_train_batch_size", "8", "--learning_rate", "2e-2", "--use_cpu", "--disable_tqdm", "True")
@@ -364,9 +354,8 @@ def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books):
     model = AutoModelForSequenceClassification.from_pretrained(books / "tuned")
     assert type(model) is GPT1LSTMForSequenceClassification
     assert results_of(books / "tuned")["eval_accuracy"] == 1.0
-    with pytest.raises(ValueError) as error:
-        pretrain.main(arguments(books, books / "no", *lstm[:-1], "num_attention_heads=2"))
-    assert "'num_attention_heads=2'" in str(error.value) and "a field of GPT1LSTMConfig" in str(error.value)
+    told = refusal(pretrain.main, arguments(books, books / "no", *lstm[:-1], "num_attention_heads=2"))
+    assert "'num_attention_heads=2'" in told and "a field of GPT1LSTMConfig" in told
 
 
 # ---- Other families

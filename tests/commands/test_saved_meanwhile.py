@@ -1,10 +1,10 @@
 """A model that is saved while a command reads it is refused: its files may be of two models."""
 
-import json
 import shutil
 
 import pytest
-from helpers_evaluation import only_few_tasks, write_rows
+from conftest import write_rows
+from helpers_evaluation import only_few_tasks, write_tasks
 from transformers import PreTrainedModel
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
@@ -12,7 +12,6 @@ from modeling_gpt1.commands import evaluate, generate, predict, zero_shot
 from modeling_gpt1.playground import page
 from modeling_gpt1.storage.reading import one_save
 
-ROW = json.dumps({"sentence": "the old farmer", "label": 1}) + "\n"
 COMMANDS = {
     "generate": lambda model, data: generate.main(["--model", model, "--prompts", "a"]),
     "predict": lambda model, data: predict.main([model, "--file", f"{data}/sst2/validation.jsonl"]),
@@ -29,9 +28,8 @@ def test_a_model_that_is_saved_while_it_is_read_is_refused(name, tiny_model, tin
     model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), columns={"text": "sentence"})
     model.save_pretrained(folder := tmp_path / "model")
     tiny_tokenizer.save_pretrained(folder)
-    write_rows(tmp_path)
-    (tmp_path / "sst2").mkdir()
-    (tmp_path / "sst2" / "validation.jsonl").write_text(ROW)
+    write_tasks(tmp_path)
+    write_rows(tmp_path / "sst2" / "validation.jsonl", [{"sentence": "the old farmer", "label": 1}])
     read = PreTrainedModel.from_pretrained.__func__
 
     def save_and_read(*args, **kwargs):

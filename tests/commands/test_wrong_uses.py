@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from datasets import disable_progress_bars, enable_progress_bars
+from transformers import RobertaConfig
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
 from modeling_gpt1.commands import entry
@@ -39,12 +40,22 @@ WRONG = [
     ([*GENERATE, "{0}/model", "--temperature=-1"], "--temperature is -1", "Pass 0"),
     ([*GENERATE, "m", "--temperature", "0", "--num_return_sequences", "3"], "sequences is 3", "more --num_beams"),
     ([*GENERATE, "m", "--output_file", "{0}/book.txt"], "--output_file {0}/book.txt is there already", "another name"),
+    ([*GENERATE, "{0}/model", "--prompts", ""], "The prompt '' contains no token"),
     ([*GENERATE, "{0}/model", "--prompt_file", "nowhere.txt"], "nowhere.txt: No such file"),
+    ([*GENERATE, "{0}/model", "--prompt_file", "{0}/blank.txt"], "--prompt_file {0}/blank.txt has no prompts"),
+    ([*GENERATE, "{0}/model", "--prompt_file", "{0}/train.csv"], "{0}/train.csv is a table", "a prompt per line"),
+    ([*GENERATE, "{0}/bare", "--prompts", "a"], "{0}/bare has no tokenizer"),
+    ([*GENERATE, "{0}/roberta", "--prompts", "a"], "--model {0}/roberta is a roberta"),
     (["predict", "m", "--file", "{0}/train.csv", "--output_file", "o.xlsx"], "--output_file o.xlsx", ".csv or .jsonl"),
     ([*FILES, "--validation_file", "{0}/head.csv", *START], "{0}/head.csv has no rows"),
     ([*FILES, "--validation_file", "{0}/trian.csv", *START], "{0}/trian.csv does not exist"),
     ([*TEXT, "--tokenizer_name", "{0}/model", "--num_merges", "9"], "--num_merges 9", "Leave one of them out"),
     (["zero-shot", "--model", "{0}/model", "--tasks", "cola", "sst3"], "'sst3'", "mean 'sst2'?"),
+    (["zero-shot", "--model", "{0}/model", "--tasks", "dpr"], "Pass data_dir, a folder with its files"),
+    (["zero-shot"], "--model and --checkpoints is needed, but neither"),
+    (["zero-shot", "--model", "a", "--checkpoints", "b"], "--model and --checkpoints is needed, but both"),
+    (["zero-shot", "--checkpoints", "a", "--revision", "b"], "Pass --revision with --model"),
+    (["zero-shot", "--checkpoints", "{0}", "--data_dir", "{0}"], "{0} has no checkpoint with a model"),
     ([*FILES, "--model", "{0}/modle", *RUN], "--model {0}/modle is no folder with a config.json", "or a hub id"),
     ([*TEXT, "--model", "{0}/words.txt"], "--model {0}/words.txt is no folder with"),
     (["finetune", "--config", "{0}/nope.yaml"], "{0}/nope.yaml: No such file"),
@@ -59,8 +70,10 @@ WRONG = [
     ([*FILES[:-1], "txt=text", *START], "--columns has the roles label, txt", "needs text"),
     (["predict", "{0}/model", "--file", "{0}/train.csv"], "--model {0}/model has no task head", "`gpt1 finetune`"),
     (["convert", "--source", "{0}/nope", "--output_dir", "{0}/out"], "{0}/nope has neither", "hf download"),
-    ([*REPRODUCE, "--experiments", "tuning"], "--experiments", "'tuning'", "'fine_tuning'"),
-    ([*REPRODUCE, "--finetune_arguments", "--seed", "3"], "--finetune_arguments has --seed"),
+    (["reproduce", *REPRODUCE[3:]], "No model was given. Pass a pre-trained Transformer as --model"),
+    (["reproduce", *REPRODUCE[3:], "--experiments", "zero_shot"], "Pass its output folder as --checkpoints"),
+    ([*REPRODUCE, "--experiments", "tuning"], "--experiments", "'tuning'", "'fine_tuning', 'ablations'"),
+    ([*REPRODUCE, "--finetune_arguments", "--seed", "3"], "--finetune_arguments has --seed", "Leave it out"),
     ([*REPRODUCE, "--finetune_arguments", "--lerning_rate=1"], "did you mean '--learning_rate'?", "finetune --help"),
     ([*REPRODUCE, "--finetune_arguments", "--save_strategy", "epochs"], "--save_strategy", "'epochs'", "'epoch'"),
     (["evaluate", "--model", "{0}/model", "--tasks", "copa", "--batch_tokens", "0"], "--batch_tokens is 0"),
@@ -74,12 +87,15 @@ def folder(plain_tokenizer, tmp_path_factory):
     disable_progress_bars()
     folder = tmp_path_factory.mktemp("wrong")
     config = GPT1Config(n_embd=8, n_layer=1, n_head=2, n_positions=64, vocab_size=len(plain_tokenizer))
-    GPT1ForCausalLM(config).save_pretrained(folder / "model")
+    for name in ("model", "bare"):
+        GPT1ForCausalLM(config).save_pretrained(folder / name)
+    RobertaConfig(vocab_size=9).save_pretrained(folder / "roberta")
     plain_tokenizer.save_pretrained(folder / "model")
     texts = {
         "train.csv": "text,label\na good film,1\na bad film,0\n",
         "head.csv": "text,label\n",
         "words.txt": "a good film\n",
+        "blank.txt": "\n \n",
         "book.txt": "it was a dark night .\n",
         "list.yaml": "- a\n- b\n",
         "broken.yaml": "seed: [1\n",

@@ -1,10 +1,9 @@
-"""`gpt1 zero-shot` on a tiny random model: its file of results, checkpoints, the picture, and what is refused."""
+"""`gpt1 zero-shot` on a tiny random model: its file of results, checkpoints, splits, and other families."""
 
 import json
 
 import pytest
-from conftest import SPLIT_IN_TWO_WAYS
-from helpers_refusals import refusal
+from conftest import SPLIT_IN_TWO_WAYS, save, write_rows
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -16,8 +15,7 @@ PAIRS = [("the old farmer smiled", "smiled old the farmer the"), ("he paid for i
 
 
 def write(folder, split, rows):
-    folder.mkdir(exist_ok=True, parents=True)
-    (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(folder / f"{split}.jsonl", rows)
 
 
 @pytest.fixture
@@ -91,8 +89,7 @@ def test_openai_gpt_scores_as_the_folder_converted_from_it(openai_gpt_folder, pl
     rows = [{"sentence": text, "label": label} for text, label in ((SPLIT_IN_TWO_WAYS, 1), ("he didn't he", 0))]
     for split in ("train", "validation"):
         write(tmp_path / "data" / "cola", split, rows)
-    GPT1ForCausalLM.from_pretrained(openai_gpt_folder).save_pretrained(tmp_path / "gpt1")
-    plain_tokenizer.save_pretrained(tmp_path / "gpt1")
+    save(tmp_path / "gpt1", GPT1ForCausalLM.from_pretrained(openai_gpt_folder), plain_tokenizer)
     thresholds = []
     for model in (openai_gpt_folder, tmp_path / "gpt1"):
         arguments = ["--model", str(model), "--data_dir", str(tmp_path / "data"), "--tasks", "cola", "--device", "cpu"]
@@ -167,26 +164,13 @@ def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
     assert zero_shot.load_questions("sst2", arguments)[0] == "test"
 
 
-def test_what_is_refused(tmp_path):
-    def of(**fields):
-        return zero_shot.ZeroShotArguments(**{"model": "a", **fields})
-
-    assert "--model and --checkpoints is needed, but neither" in refusal(zero_shot.ZeroShotArguments)
-    assert "--model and --checkpoints is needed, but both" in refusal(lambda: of(checkpoints="b"))
-    assert "Pass --revision with --model" in refusal(lambda: of(model=None, checkpoints="a", revision="b"))
-    assert "Pass data_dir, a folder with its files" in refusal(zero_shot.load_questions, "dpr", of())
-    told = refusal(zero_shot.main, ["--checkpoints", str(tmp_path), "--data_dir", str(tmp_path)])
-    assert f"{tmp_path} has no checkpoint with a model" in told
-
-
 @pytest.mark.real_data
 def test_real_rows(tiny_model, real_data_dir, tmp_path, asked):
     """Some rows of every data set, in the released vocabulary, from their files to a figure."""
     files = (real_data_dir / "openai_gpt_bpe" / name for name in ("encoder_bpe_40000.json", "vocab_40000.bpe"))
     tokenizer = GPT1Tokenizer.from_openai(*files)
     model = tiny_model(GPT1ForCausalLM, vocab_size=len(tokenizer), max_position_embeddings=128)
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    save(tmp_path, model, tokenizer)
     tasks = ["cola", "sst2", "race-middle", "story_cloze", "dpr"]
     rows = ["--data_dir", str(real_data_dir), "--max_eval_samples", "6", "--max_train_samples", "8"]
     output = ["--output_file", str(tmp_path / "results.json"), "--device", "cpu"]

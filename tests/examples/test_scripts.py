@@ -1,7 +1,6 @@
 """The scripts that people edit: each runs on tiny data, is short, and uses public names alone."""
 
 import ast
-import csv
 import importlib
 import importlib.util
 import json
@@ -9,9 +8,8 @@ import re
 import sys
 from pathlib import Path
 
-import datasets
 import pytest
-from conftest import SENTENCES
+from conftest import SENTENCES, write_rows
 
 import modeling_gpt1
 import tokenization
@@ -38,19 +36,14 @@ def script(monkeypatch):
 
 
 @pytest.fixture
-def language_model(tiny_model, plain_tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    folder = tmp_path / "model"
-    tiny_model(GPT1ForCausalLM, vocab_size=len(plain_tokenizer), max_position_embeddings=48).save_pretrained(folder)
-    plain_tokenizer.save_pretrained(folder)
-    return str(folder)
+def language_model(save_model, tmp_path):
+    return save_model(tmp_path / "model")
 
 
 def write_task(folder: Path) -> str:
     rows = [{"sentence": sentence, "label": index % 2} for index, sentence in enumerate(SENTENCES)]
-    folder.mkdir()
     for split in ("train", "validation"):
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(folder / f"{split}.jsonl", rows)
     return str(folder)
 
 
@@ -77,11 +70,10 @@ def test_fine_tunes_on_a_task(script, language_model, tmp_path, capsys):
 
 
 def test_fine_tunes_on_an_own_file_and_names_its_classes(script, language_model, tmp_path, capsys):
-    with (tmp_path / "rows.csv").open("w", newline="", encoding="utf-8") as file:
-        moods = ("good", "bad", "good", "bad", "bad")
-        sentences = [SENTENCES[0] + " the" * 60, *SENTENCES[1:]]  # the first is longer than the model reads
-        csv.writer(file).writerows([["body", "mood"], *zip(sentences, moods, strict=True)])
-    files = ["--train_file", str(tmp_path / "rows.csv"), "--validation_file", str(tmp_path / "rows.csv")]
+    sentences = [SENTENCES[0] + " the" * 60, *SENTENCES[1:]]  # the first is longer than the model reads
+    moods = zip(sentences, ("good", "bad", "good", "bad", "bad"), strict=True)
+    file = write_rows(tmp_path / "rows.csv", [{"body": sentence, "mood": mood} for sentence, mood in moods])
+    files = ["--train_file", file, "--validation_file", file]
     columns = ["--text", "body", "--label", "mood", "--model", language_model]
     script("finetune_own_file").main([*files, *columns, "--output_dir", str(tmp_path / "out"), *QUICK])
     answers = capsys.readouterr().out.splitlines()[-3:]
@@ -90,7 +82,6 @@ def test_fine_tunes_on_an_own_file_and_names_its_classes(script, language_model,
 
 
 def test_pre_trains(script, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     module = script("pretrain")
     monkeypatch.setattr(module, "SIZE", {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2})
     (tmp_path / "book.txt").write_text("\n".join(SENTENCES * 4))
@@ -116,7 +107,7 @@ PAIRS = [{"source": text, "target": " ".join(reversed(text.split()))} for text i
 
 def test_prompts_and_scores_of_prompted_generation(script, language_model, tmp_path, capsys, monkeypatch):
     module, path, seen = script("prompted_generation"), tmp_path / "pairs.jsonl", []
-    path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    write_rows(path, PAIRS)
     targets = {row["source"]: row["target"] for row in PAIRS}
 
     def answer(model, tokenizer, prompts, **options):
@@ -137,7 +128,7 @@ def test_prompts_and_scores_of_prompted_generation(script, language_model, tmp_p
 def test_prompted_generation_prints_answers_as_they_come(script, language_model, tmp_path, capsys):
     """A separator of lines inside a row is text, a mark at the beginning and blank lines are none."""
     module, path = script("prompted_generation"), tmp_path / "pairs.jsonl"
-    rows = [{"source": "the\u2028old", "target": "farmer"}, {"source": "the " * 60, "target": "a"}]
+    rows = [{"source": "the\u2028old", "target": "farmer"}, {"source": "the " * 70, "target": "a"}]
     path.write_text("\ufeff" + "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
     options = ["--batch_size", "1", "--prompt", "{}", "--max_new_tokens", "2"]
     with pytest.raises(ValueError, match="^The prompt 'the the the"):

@@ -18,12 +18,7 @@ from hub.open_folders import outputs_of, read_texts
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from safetensors.torch import load_file, save_file
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoTokenizer,
-    TrainingArguments,
-)
+from transformers import AutoConfig, AutoModel, AutoTokenizer, TrainingArguments
 
 from modeling_gpt1 import (
     GPT1Config,

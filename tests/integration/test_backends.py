@@ -42,6 +42,11 @@ class EngineAttention:
         return torch.cat(outputs)
 
 
+class EngineEmbedding(nn.Embedding):
+    def forward(self, input_ids):
+        return self.weight[input_ids]
+
+
 def engine_attention_forward(
     module, query, key, value, attention_mask, scaling=None, attention_instances=None, **kwargs
 ) -> tuple[torch.Tensor, None]:
@@ -92,27 +97,14 @@ def test_the_base_model_runs_with_an_engines_attention(tiny_model, requests, tmp
     alone = GPT1Model.from_pretrained(tmp_path).eval()
     expected = torch.cat([alone(request).last_hidden_state[0] for request in ids])
     close(output[0][0], expected)
+    # Engines put their own, sharded embedding in place of the model's; or give the embeddings themselves.
+    model.set_input_embeddings(EngineEmbedding.from_pretrained(model.get_input_embeddings().weight))
+    for given in ({"input_ids": row}, {"inputs_embeds": model.get_input_embeddings()(row)}):
+        close(model(**given, attention_instances=layers, **options).last_hidden_state[0], expected)
     # An attention that does not keep the requests apart gives something else.
     layers = {layer: EngineAttention(num_heads=4, lengths=[sum(LENGTHS)]) for layer in range(2)}
     mixed = model(row, attention_instances=layers, **options)
     assert not torch.allclose(mixed.last_hidden_state[0], expected, atol=1e-2)
-
-
-def test_the_base_model_reads_an_engines_embeddings(tiny_model, requests):
-    """Engines put their own, sharded embedding in place of the model's; or give the embeddings themselves."""
-    model, (ids, row, positions) = tiny_model(GPT1Model), requests
-    expected = torch.cat([model(request).last_hidden_state[0] for request in ids])
-
-    class EngineEmbedding(nn.Embedding):
-        def forward(self, input_ids):
-            return self.weight[input_ids]
-
-    model.set_attn_implementation("test_engine")
-    model.set_input_embeddings(EngineEmbedding.from_pretrained(model.get_input_embeddings().weight))
-    options = {"use_cache": False, "position_ids": positions, "return_dict": False}
-    options["attention_instances"] = {layer: EngineAttention(num_heads=4, lengths=LENGTHS) for layer in range(2)}
-    close(model(input_ids=row, **options)[0][0], expected)
-    close(model(inputs_embeds=model.get_input_embeddings()(row), **options)[0][0], expected)
 
 
 def test_the_language_model_gives_the_logits_that_an_engine_keeps(tiny_model, requests, tmp_path):

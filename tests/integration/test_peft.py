@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers_families import make_family_model, make_family_tokenizer
+from conftest import write_rows
+from helpers_families import write_family
 from helpers_refusals import refusal
 from helpers_training import make_model, make_tokenizer, make_trainer, resumes_after
 from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel, PromptTuningConfig, TaskType, get_peft_model
@@ -228,9 +229,7 @@ def test_a_run_that_was_cut_goes_on_to_the_bit(base, tmp_path):
 
 @pytest.mark.parametrize("base", ["gpt1"], indirect=True)
 def test_from_the_command_to_predictions_and_texts(base, tmp_path, capsys, caplog):
-    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
-    (tmp_path / "rows.jsonl").write_text(lines, encoding="utf-8")
-    rows, run = str(tmp_path / "rows.jsonl"), str(tmp_path / "run")
+    rows, run = write_rows(tmp_path / "rows.jsonl", ROWS), str(tmp_path / "run")
     data = ["--traversal", "entailment", "--columns", "premise=one", "hypothesis=two", "label=label"]
     data += ["--validation_file", rows, "--use_cpu", "--disable_tqdm", "true", "--do_eval", "--report_to", "none"]
     training = ["--train_file", rows, "--do_train", "--max_steps", "3", "--learning_rate", "0.02"]
@@ -255,9 +254,7 @@ def test_from_the_command_to_predictions_and_texts(base, tmp_path, capsys, caplo
 
 
 def test_an_adapter_of_another_family(tmp_path):
-    tokenizer = make_family_tokenizer("bert")
-    make_family_model("bert", tokenizer, "Model").save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
+    write_family("bert", tmp_path / "base")
     trainer = lora_trainer(str(tmp_path / "base"), tmp_path / "run")
     trainer.train()
     trainer.save_model()
@@ -292,9 +289,8 @@ def test_without_peft_one_sentence_says_what_to_install(base, tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ImportError, match="run holds an adapter of PEFT, which is not installed. Run `pip install"):
         GPT1ForCausalLM.from_pretrained(tmp_path / "run")
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
-    words = ["--train_file", str(rows), "--do_train", "--traversal", "entailment", "--use_cpu", "--columns"]
+    rows = write_rows(tmp_path / "rows.jsonl", ROWS)
+    words = ["--train_file", rows, "--do_train", "--traversal", "entailment", "--use_cpu", "--columns"]
     words += ["premise=one", "hypothesis=two", "label=label", "--output_dir", str(tmp_path / "other")]
     with pytest.raises(ModuleNotFoundError) as missing:
         finetune.main(["--model", base, "--lora_r", "4", *words])

@@ -14,7 +14,7 @@ from transformers import (
     pipeline,
 )
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification, add_control_tokens
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForSequenceClassification, add_control_tokens
 
 PAIRS = {"sentence1": ["the film was slow .", "he paid ."] * 4, "sentence2": ["he paid .", "she read ."] * 4}
 ADVICE = "Call `add_control_tokens(tokenizer, model)`"
@@ -22,12 +22,9 @@ NO_TOKEN = "(`config.extract_token_id` is None)"
 
 
 @pytest.fixture
-def folder(tmp_path, tiny_model, plain_tokenizer):
+def folder(tmp_path, save_model):
     """A pre-trained folder: language model and tokenizer without control tokens."""
-    folder = tmp_path / "pre-trained"
-    tiny_model(GPT1ForCausalLM, vocab_size=len(plain_tokenizer)).save_pretrained(folder)
-    plain_tokenizer.save_pretrained(folder)
-    return str(folder)
+    return save_model(tmp_path / "pre-trained")
 
 
 @pytest.fixture

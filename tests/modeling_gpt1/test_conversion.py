@@ -13,6 +13,7 @@ import helpers_refusals
 import numpy as np
 import pytest
 import torch
+from conftest import save, write_bpe
 from safetensors.torch import load_file, save_file
 from transformers import (
     OpenAIGPTConfig,
@@ -71,10 +72,8 @@ def write_release(folder: Path, arrays: list[np.ndarray], vocabulary: Path | Non
 @pytest.fixture(scope="module")
 def vocabulary(plain_tokenizer, tmp_path_factory):
     """OpenAI's two files of the tiny BPE."""
-    folder, model = tmp_path_factory.mktemp("bpe"), json.loads(plain_tokenizer.backend_tokenizer.to_str())["model"]
-    (folder / "encoder_bpe_40000.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")
-    lines = ["#version: 0.2", *(" ".join(pair) for pair in model["merges"])]
-    (folder / "vocab_40000.bpe").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    folder = tmp_path_factory.mktemp("bpe")
+    write_bpe(plain_tokenizer, folder, "encoder_bpe_40000.json", "vocab_40000.bpe")
     return folder
 
 
@@ -179,8 +178,7 @@ def test_openai_gpt_to_gpt1_and_back_is_the_same_to_the_bit(make_openai, plain_t
     dtype = fields.get("dtype", torch.float32)
     fields = {key: value for key, value in fields.items() if key != "dtype"}
     theirs = make_openai(openai_class, pad_token_id=0, **fields).to(dtype)
-    theirs.save_pretrained(tmp_path / "openai")
-    plain_tokenizer.save_pretrained(tmp_path / "openai")
+    save(tmp_path / "openai", theirs, plain_tokenizer)
 
     convert_checkpoint(tmp_path / "openai", tmp_path / "gpt1")
     ours, report = our_class.from_pretrained(tmp_path / "gpt1", output_loading_info=True)
@@ -298,8 +296,7 @@ refusal = partial(helpers_refusals.refusal, convert_checkpoint)
 
 @pytest.fixture
 def openai_folder(make_openai, plain_tokenizer, tmp_path):
-    make_openai(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "openai")
-    plain_tokenizer.save_pretrained(tmp_path / "openai")
+    save(tmp_path / "openai", make_openai(OpenAIGPTLMHeadModel), plain_tokenizer)
     return tmp_path / "openai"
 
 
@@ -344,10 +341,6 @@ def edit_shapes(change):
 
 def cut(name: str, size: int):
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
-
-
-def write_array(array):
-    return lambda folder: np.save(folder / "params_0.npy", array)
 
 
 def replaced(index, value):

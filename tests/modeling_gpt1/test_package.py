@@ -11,13 +11,7 @@ from modeling_gpt1 import configuration_gpt1
 from tokenization import traversal
 
 ROOT = Path(modeling_gpt1.__file__).parents[1]
-TRAVELLERS = {
-    "configuration_gpt1.py",
-    "layouts_gpt1.py",
-    "loss_gpt1.py",
-    "modeling_gpt1.py",
-    "packing_gpt1.py",
-}
+TRAVELLERS = {"configuration_gpt1.py", "layouts_gpt1.py", "loss_gpt1.py", "modeling_gpt1.py", "packing_gpt1.py"}
 TRAVELLERS_OF_LSTM = {*TRAVELLERS, "configuration_gpt1_lstm.py", "modeling_gpt1_lstm.py"}
 
 

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from unittest.mock import Mock
 
+import conftest
 import pytest
 import torch
 from helpers_markup import Markup
@@ -67,9 +68,7 @@ def shown(sequence):
 
 
 def save(opened, folder):
-    opened.model.save_pretrained(folder)
-    opened.tokenizer.save_pretrained(folder)
-    return str(folder)
+    return conftest.save(folder, opened.model, opened.tokenizer)
 
 
 def open_named(folder):
@@ -201,10 +200,7 @@ def test_a_model_without_language_model_head_has_no_losses_and_says_so(opened, t
     expected = read(both, boxes).scores
     assert reading.scores == [(name, pytest.approx(value, rel=1e-5)) for name, value in expected]
     assert reading.notes == ["This model was saved without its language-model head: it has no auxiliary loss."]
-    assert message(make_prompt, folder, boxes, 5) == (
-        "This model was saved without its language-model head, so it cannot continue a text. Open a model that has "
-        "one."
-    )
+    assert "so it cannot continue a text. Open a model that has one" in message(make_prompt, folder, boxes, 5)
 
 
 # ---------------------------------------------------------------------------------------------------------- writing
@@ -300,9 +296,7 @@ def test_a_folder_is_read_again_after_a_new_save(opened, file, tmp_path):
     shutil.copy(tmp_path / "old", saved)
     assert find_model(sources, "tiny") is not first
     for name in (str(tmp_path / "tiny"), "/etc", "me/one", "", None):
-        assert message(find_model, sources, name) == (
-            "This is not one of the page's models. Choose one from the list."
-        )
+        assert "not one of the page's models. Choose one from the list" in message(find_model, sources, name)
 
 
 def test_visitors_see_no_path(tmp_path, monkeypatch):
@@ -330,17 +324,13 @@ def test_models_of_the_hub_are_fetched_without_code_and_pickles(opened, tmp_path
 
 def test_what_cannot_be_opened(opened, tmp_path, plain_tokenizer):
     (tmp_path / "config.json").write_text('{"model_type": "<i>bert</i>"}')
-    assert message(open_named, tmp_path) == (
-        "“tiny” is of type “<i>bert</i>”. This page opens gpt1, openai-gpt and gpt2 models."
-    )
+    assert "is of type “<i>bert</i>”. This page opens gpt1, openai-gpt and gpt2" in message(open_named, tmp_path)
     model = opened("classification")
     save(model, tmp_path)
     weights = model.model.state_dict()
     del weights["task_head.score.weight"]
     model.model.save_pretrained(tmp_path, state_dict=weights)
-    assert message(open_named, tmp_path) == (
-        "“tiny” lacks weights of its GPT1DoubleHeadsModel: task_head.score.weight. Save the model again."
-    )
+    assert "“tiny” lacks weights of its GPT1DoubleHeadsModel: task_head.score.weight" in message(open_named, tmp_path)
     save(model, tmp_path)
     plain_tokenizer.save_pretrained(tmp_path)
     assert message(open_named, tmp_path).startswith("“tiny”: The tokenizer has 80 tokens, but the model's vocabulary")
@@ -360,12 +350,10 @@ def test_what_the_page_refuses_to_read(opened):
     ):
         assert refusal(traversal, **boxes) == f"The {part} is empty. Write at least one word."
     for answers, number in (("\n \n", 0), ("he\n" * 51, 51)):
-        assert refusal("multiple_choice", first="he", answers=answers) == (
-            f"There are {number} answers. Write 1 to 50, each on a line of its own."
-        )
-    assert refusal("classification", first="a" * 100_001) == (
-        "The text has 100,001 characters; this page accepts at most 100,000. Shorten it."
-    )
+        told = refusal("multiple_choice", first="he", answers=answers)
+        assert told.startswith(f"There are {number} answers. Write 1 to 50, each on a line")
+    told = refusal("classification", first="a" * 100_001)
+    assert told == "The text has 100,001 characters; this page accepts at most 100,000. Shorten it."
     assert message(make_prompt, opened(None), {"first": " "}, 5) == "The text is empty. Write at least one word."
 
 

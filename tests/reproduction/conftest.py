@@ -1,9 +1,8 @@
 """Models, data and command lines for `gpt1 reproduce`."""
 
-import json
-
 import pytest
 import torch
+from conftest import write_rows
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1LSTMConfig, GPT1LSTMForCausalLM
 
@@ -25,26 +24,23 @@ def models(plain_tokenizer, tmp_path_factory):
 @pytest.fixture
 def data_dir(tmp_path):
     """Story Cloze with labels in its test split, RTE without, RACE with validation splits alone."""
-
-    def write(name: str, rows: list[dict]) -> None:
-        path = tmp_path / "data" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
+    data = tmp_path / "data"
     story = {"context": "he paid .", "ending1": "he left .", "ending2": "green .", "label": 0}
     for split in ("train", "validation", "test"):
-        write(f"story_cloze/{split}.jsonl", [story, {**story, "label": 1}])
+        write_rows(data / f"story_cloze/{split}.jsonl", [story, {**story, "label": 1}])
         pair = {"sentence1": "he paid five dollars .", "sentence2": "he paid .", "label": -1 if split == "test" else 0}
-        write(f"rte/{split}.jsonl", [pair] * 4 + [{**pair, "label": -1 if split == "test" else 1}] * 4)
+        write_rows(data / f"rte/{split}.jsonl", [pair] * 4 + [{**pair, "label": -1 if split == "test" else 1}] * 4)
     for name in ("mrpc", "stsb"):
-        write(f"{name}/validation.jsonl", [{"sentence1": "he paid .", "sentence2": "he left .", "label": 1}])
+        row = {"sentence1": "he paid .", "sentence2": "he left .", "label": 1}
+        write_rows(data / f"{name}/validation.jsonl", [row])
     question = {"article": "he paid .", "question": "who ?", "options": ["he", "she", "it", "we"], "label": 0}
     for part in ("matched", "mismatched"):
-        write(f"mnli/validation_{part}.jsonl", [{"premise": "he paid .", "hypothesis": "he left .", "label": 1}])
+        row = {"premise": "he paid .", "hypothesis": "he left .", "label": 1}
+        write_rows(data / f"mnli/validation_{part}.jsonl", [row])
     for part in ("middle", "high"):
-        write(f"race/{part}_train.jsonl", [question])
-        write(f"race/{part}_validation.jsonl", [question])
-    return tmp_path / "data"
+        write_rows(data / f"race/{part}_train.jsonl", [question])
+        write_rows(data / f"race/{part}_validation.jsonl", [question])
+    return data
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from conftest import write_rows
 
 from modeling_gpt1.commands import finetune
 from modeling_gpt1.reproduction import cells
@@ -32,10 +33,8 @@ def test_a_split_whose_labels_are_hidden_is_not_scored(tmp_path, hidden):
     row = {"premise": "the old farmer walked", "hypothesis": "the farmer walked"}
     row |= {"sentence1": "the old farmer walked", "sentence2": "the farmer walked"}
     for task, of_test in (("scitail", hidden), ("mrpc", 1)):  # GLUE's own labels of MRPC's test split are there, too
-        (tmp_path / task).mkdir()
         for split, label in (("validation", 0), ("test", of_test)):
-            lines = (json.dumps({**row, "label": value}) + "\n" for value in (1, label))
-            (tmp_path / task / f"{split}.jsonl").write_text("".join(lines))
+            write_rows(tmp_path / task / f"{split}.jsonl", [{**row, "label": value} for value in (1, label)])
         cells.uses_of.cache_clear()
         assert cells.uses_of(task, str(tmp_path)) == ["--do_eval"]
 
@@ -66,8 +65,8 @@ def test_choices_are_kept_as_their_places(train, data_dir):
 
 
 def test_splits_in_parts_have_files_of_their_own(tmp_path, data_dir):
-    line = json.dumps({"index": 0, "label": "contradiction", "scores": []})
-    (tmp_path / "eval_predictions_validation_matched.jsonl").write_text(line + "\n")
+    line = {"index": 0, "label": "contradiction", "scores": []}
+    write_rows(tmp_path / "eval_predictions_validation_matched.jsonl", [line])
     assert cells.read_answers("mnli", str(data_dir), tmp_path) == {
         "validation_matched": {"labels": "1", "predictions": "2"}
     }
@@ -76,11 +75,9 @@ def test_splits_in_parts_have_files_of_their_own(tmp_path, data_dir):
 def test_answers_of_a_regression_are_kept_whole(tmp_path):
     """Rounded, predictions that differ little would be ties, and their resampled correlation another one."""
     given = [2.7000001, 2.7000002, 2.7000004]
-    (tmp_path / "stsb").mkdir()
     rows = [{"sentence1": "he paid", "sentence2": "she paid", "label": label} for label in (0.0, 3.8, 5.0)]
-    (tmp_path / "stsb" / "validation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    lines = (json.dumps({"index": index, "score": score}) + "\n" for index, score in enumerate(given))
-    (tmp_path / "eval_predictions.jsonl").write_text("".join(lines))
+    write_rows(tmp_path / "stsb" / "validation.jsonl", rows)
+    write_rows(tmp_path / "eval_predictions.jsonl", [{"index": at, "score": of} for at, of in enumerate(given)])
     answers = cells.read_answers("stsb", str(tmp_path), tmp_path)["validation"]
     assert [float(score) for score in answers["predictions"].split()] == given
     assert [float(label) for label in answers["labels"].split()] == pytest.approx([0.0, 3.8, 5.0])

@@ -50,15 +50,9 @@ def test_every_token_is_in_one_block_however_documents_come(lengths, block_lengt
     assert list(cut_blocks(iter(pieces), block_length)) == pack_documents([document], block_length)
 
 
-def test_rows_and_map_of_a_dataset():
+def test_rows_of_a_dataset():
     dataset = Dataset.from_dict({"input_ids": DOCUMENTS, "title": ["a", "b", "c", "d"]})
     assert pack_documents(dataset, block_length=3) == pack_documents(DOCUMENTS, block_length=3)
-    packed = dataset.map(
-        lambda rows: {"input_ids": pack_documents(rows["input_ids"], block_length=3)},
-        batched=True,
-        remove_columns=dataset.column_names,
-    )
-    assert packed.to_dict() == {"input_ids": pack_documents(DOCUMENTS, block_length=3)}
 
 
 def test_a_batch_pads_on_the_right_and_predicts_unknown_tokens_too(plain_tokenizer):

@@ -4,7 +4,8 @@ import json
 
 import pytest
 import torch
-from conftest import SENTENCES
+from conftest import SENTENCES, save, write_rows
+from helpers_refusals import refusal
 from tokenizers import ByteLevelBPETokenizer
 from transformers import (
     AutoTokenizer,
@@ -50,8 +51,7 @@ def tokenizer():
 def gpt2_folder(tokenizer, randomise, tmp_path):
     """A folder of transformers' GPT-2 whose tokenizer has no class but that of the model, as the published one."""
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
-    randomise(GPT2LMHeadModel(GPT2Config(vocab_size=400, **sizes))).save_pretrained(tmp_path / "gpt2")
-    tokenizer.save_pretrained(tmp_path / "gpt2")
+    save(tmp_path / "gpt2", randomise(GPT2LMHeadModel(GPT2Config(vocab_size=400, **sizes))), tokenizer)
     (tmp_path / "gpt2" / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
     return tmp_path / "gpt2"
 
@@ -71,12 +71,6 @@ def test_folders_of_gpt2_and_of_gpt1_are_told_apart(gpt2_folder, tokenizer, plai
     assert type(open_tokenizer(str(tmp_path / "gpt1"))) is GPT1Tokenizer
     OpenAIGPTTokenizer(vocab={"<unk>": 0, "a</w>": 1}, merges=[]).save_pretrained(tmp_path / "openai-gpt")
     assert type(open_tokenizer(tmp_path / "openai-gpt")) is GPT1Tokenizer
-
-
-def refusal(function, *arguments) -> str:
-    with pytest.raises(ValueError) as error:
-        function(*arguments)
-    return str(error.value)
 
 
 def test_refusals(gpt2_folder, tokenizer, tiny_model, tmp_path):
@@ -107,8 +101,7 @@ def test_control_tokens_of_a_gpt2(tokenizer, tiny_model, tmp_path):
     assert tokenizer.model_max_length == 24
     assert add_control_tokens(tokenizer, model) == 0 and len(tokenizer) == 403
 
-    tokenizer.save_pretrained(tmp_path)
-    model.save_pretrained(tmp_path)
+    save(tmp_path, model, tokenizer)
     for opened in (tokenizer, open_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)):
         assert opened.extract_token_id == 402 and len(opened) == 403
         pieces = opened.convert_ids_to_tokens(opened(TRICK, "x")["input_ids"])
@@ -135,8 +128,7 @@ def test_a_pipeline_reads_a_fine_tuned_gpt2(tokenizer, tiny_model, tmp_path):
     """Text and pair, as the collator makes them."""
     model = tiny_model(GPT1DoubleHeadsModel, vocab_size=400, traversal="entailment", num_labels=2, **GPT2)
     add_control_tokens(tokenizer, model)
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    save(tmp_path, model, tokenizer)
     pair = {"text": "the old farmer walked", "text_pair": "[e] the film"}
     scores = pipeline("text-classification", str(tmp_path), device="cpu")(pair, top_k=None)
     collator = TraversalCollator(tokenizer, "entailment", {"premise": "text", "hypothesis": "text_pair"}, 24)
@@ -155,7 +147,7 @@ def test_blocks_are_the_ids_of_whole_documents(tokenizer, tmp_path, monkeypatch,
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", piece)
     add_control_tokens(tokenizer)
     path = tmp_path / "pages.jsonl"
-    path.write_text("".join(json.dumps({"text": page}) + "\n" for page in PAGES))
+    write_rows(path, [{"text": page} for page in PAGES])
     rows = [row["input_ids"] for row in load_blocks(path, tokenizer, block_length=512, cache_dir=tmp_path)]
     expected = [tokenizer(page, add_special_tokens=False)["input_ids"] for page in PAGES]
     assert rows == [ids for ids in expected if len(ids) > 1]
@@ -191,17 +183,21 @@ def test_the_commands_train_and_ask_a_gpt2(gpt2_folder, tmp_path):
     assert type(open_tokenizer(tmp_path / "lm")) is GPT2Tokenizer
 
     rows = [{"text": sentence, "label": index % 2} for index, sentence in enumerate(SENTENCES)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = ["--train_file", str(tmp_path / "rows.jsonl"), "--traversal", "classification", "--columns", "text=text"]
+    task = [
+        "--train_file",
+        write_rows(tmp_path / "rows.jsonl", rows),
+        "--traversal",
+        "classification",
+        "--columns",
+        "text=text",
+    ]
     model = ["--model", str(tmp_path / "lm"), "--output_dir", str(tmp_path / "task"), "--do_train"]
     finetune.main([*task, *model, *few])
     classifier = pipeline("text-classification", str(tmp_path / "task"), device="cpu")
     assert classifier.tokenizer.extract_token_id == classifier.model.config.extract_token_id == 402
     assert {answer["label"] for answer in classifier(SENTENCES)} <= {"0", "1", "LABEL_0", "LABEL_1"}
 
-    (tmp_path / "data" / "sst2").mkdir(parents=True)
-    row = json.dumps({"sentence": "the film was slow", "label": 1}) + "\n"
-    (tmp_path / "data" / "sst2" / "validation.jsonl").write_text(row)
+    write_rows(tmp_path / "data" / "sst2" / "validation.jsonl", [{"sentence": "the film was slow", "label": 1}])
     asked = ["--data_dir", str(tmp_path / "data"), "--tasks", "sst2", "--output_file", str(tmp_path / "zero.json")]
     zero_shot.main(["--model", str(tmp_path / "lm"), *asked, "--device", "cpu"])
     assert json.loads((tmp_path / "zero.json").read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
@@ -221,8 +217,7 @@ def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
 
     model = GPT1DoubleHeadsModel.from_pretrained(gpt2_folder, traversal="entailment", num_labels=2)
     add_control_tokens(opened.tokenizer, model)
-    model.save_pretrained(tmp_path / "task")
-    opened.tokenizer.save_pretrained(tmp_path / "task")
+    save(tmp_path / "task", model, opened.tokenizer)
     opened = open_model(str(tmp_path / "task"), "task")
     (sequence,) = read(opened, {"first": "a", "second": "b"}).sequences
     assert [token.piece for token in sequence] == ["[s]", "a", "[$]", "b", "[e]"]

@@ -44,31 +44,13 @@ def assert_batch(batch, **expected):
         assert batch[name].tolist() == values, name
 
 
-def test_classification(letters):
-    collator = TraversalCollator(letters, "classification", TEXT, num_labels=2)
-    batch = collator([{"sentence": "a b c", "label": 1}, {"sentence": "d", "label": 0}])
-    assert_batch(
-        batch,
-        input_ids=[[64, 1, 2, 3, 66], [64, 4, 66, 0, 0]],
-        attention_mask=[[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]],
-        mc_token_ids=[4, 2],
-        labels=[1, 0],
-    )
-
-
 def test_similarity(letters):
     collator = TraversalCollator(letters, "similarity", SIMILAR, num_labels=2)
     batch = collator([{"one": "a", "two": "b c", "label": 1}, {"one": "d", "two": "e", "label": 0}])
     assert_batch(
         batch,
-        input_ids=[
-            [[64, 1, 65, 2, 3, 66], [64, 2, 3, 65, 1, 66]],
-            [[64, 4, 65, 5, 66, 0], [64, 5, 65, 4, 66, 0]],
-        ],
-        attention_mask=[
-            [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]],
-            [[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0]],
-        ],
+        input_ids=[[[64, 1, 65, 2, 3, 66], [64, 2, 3, 65, 1, 66]], [[64, 4, 65, 5, 66, 0], [64, 5, 65, 4, 66, 0]]],
+        attention_mask=[[[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]], [[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0]]],
         mc_token_ids=[[5, 5], [4, 4]],
         labels=[1, 0],
     )
@@ -199,12 +181,7 @@ def error_of(tokenizer, traversal, columns, rows=None, **settings):
     ("traversal", "columns", "settings", "parts"),
     [
         ("ranking", TEXT, {}, ['"ranking"', "Choose one of: classification"]),
-        (
-            "entailment",
-            PAIR | {"text": "one"},
-            {},
-            ["text; entailment needs premise, hypothesis", "may have label"],
-        ),
+        ("entailment", PAIR | {"text": "one"}, {}, ["text; entailment needs premise, hypothesis", "may have label"]),
         (
             "multiple_choice",
             CHOICE | {"answers": "a"},

@@ -1,12 +1,9 @@
 """A corpus as pieces and as blocks: what is read, what becomes of every token, what is cached and how it is shared."""
 
-import bz2
 import copy
-import csv
 import gzip
 import json
 import logging
-import lzma
 import os
 import random
 from itertools import chain
@@ -14,37 +11,17 @@ from pathlib import Path
 
 import datasets
 import ftfy
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
+from conftest import COMPRESS, write_rows
 from datasets.distributed import split_dataset_by_node
+from helpers_refusals import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from tokenization import GPT1Tokenizer, corpus, count_tokens, documents, load_blocks, training_texts
 
-COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 WORDS = "the old farmer walked to the market because he needed a new plough and nobody knew why".split()
-
-
-def write_rows(path: Path, rows: list[dict]) -> Path:
-    """Rows in the form that the path's ending names, without and with a compression after it."""
-    kind = path.suffixes[0]
-    if kind == ".parquet":
-        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
-        return path
-    plain = path.with_name("plain")
-    if kind == ".csv":
-        with plain.open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
-    else:
-        plain.write_text(json.dumps(rows) if kind == ".json" else "".join(json.dumps(row) + "\n" for row in rows))
-    path.write_bytes(COMPRESS[path.suffixes[-1] if len(path.suffixes) > 1 else ""](plain.read_bytes()))
-    plain.unlink()
-    return path
 
 
 def write_books(folder: Path, sizes: list[int], seed: int = 0) -> list[Path]:
@@ -193,7 +170,7 @@ def test_documents_of_a_text_file(document_per, size, tmp_path, monkeypatch, pla
     expected = [ids_of(plain_tokenizer, text) for text in PARTS[document_per]]
     blocks = load_blocks(path, plain_tokenizer, document_per=document_per, cache_dir=tmp_path)
     assert rows_of(blocks) == [ids for ids in expected if len(ids) > 1]
-    assert "must be one of file, line, blank_line" in message_of(training_texts, path, document_per="word")
+    assert "must be one of file, line, blank_line" in refusal(training_texts, path, document_per="word")
 
 
 def test_a_file_of_any_other_ending_is_text(tmp_path, caplog, monkeypatch):
@@ -208,7 +185,7 @@ def test_a_file_of_any_other_ending_is_text(tmp_path, caplog, monkeypatch):
     # Before any text is read.
     for content, reason in ((b"\x89PNG\0", "is not UTF-8 text"), (b"a\0b", "holds no text")):
         (tmp_path / "zoo.png").write_bytes(content)
-        message = message_of(training_texts, tmp_path)
+        message = refusal(training_texts, tmp_path)
         assert f"zoo.png {reason}" in message and "eave it out" in message
 
 
@@ -231,32 +208,26 @@ ERRORS = {
 }
 
 
-def message_of(function, *arguments, **options) -> str:
-    with pytest.raises(ValueError) as error:
-        function(*arguments, **options)
-    return str(error.value)
-
-
 @pytest.mark.parametrize("file_name", ERRORS)
 def test_what_is_wrong_with_a_file(file_name, tmp_path):
     content, expected = ERRORS[file_name]
     path = tmp_path / file_name
     path.write_bytes(content)
-    message = message_of(training_texts, path)
+    message = refusal(training_texts, path)
     assert message.startswith(str(path)) and expected.format(path=path) in message
 
 
 def test_what_is_wrong_with_a_source(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     for missing in ("no.txt", "*.txt", "", "a/b/c"):
-        message = message_of(training_texts, f"{tmp_path}/{missing}")
+        message = refusal(training_texts, f"{tmp_path}/{missing}")
         assert f"{tmp_path / missing} matches no file" in message and "Give the path of a file" in message
-    message = message_of(training_texts, "anyone/no_such_tales")
+    message = refusal(training_texts, "anyone/no_such_tales")
     assert "anyone/no_such_tales is not a file or folder" in message and "OfflineModeIsEnabled" in message
     (book,) = write_books(tmp_path, [10])
-    assert "no configuration long. Leave name out" in message_of(training_texts, book, name="long")
+    assert "no configuration long. Leave name out" in refusal(training_texts, book, name="long")
     write_rows(book.parent / "b.jsonl", ROWS)
-    assert "more than one kind" in (message := message_of(training_texts, book.parent)) and "/*.txt." in message
+    assert "more than one kind" in (message := refusal(training_texts, book.parent)) and "/*.txt." in message
 
 
 @given(
@@ -432,9 +403,9 @@ def test_a_fault_in_a_later_file(num_proc, plain_tokenizer, tmp_path, one_file_s
 
 def test_arguments_that_do_not_fit(plain_tokenizer, tmp_path):
     books = write_books(tmp_path, [20])
-    message = message_of(load_blocks, books, plain_tokenizer, streaming=True, num_proc=2)
+    message = refusal(load_blocks, books, plain_tokenizer, streaming=True, num_proc=2)
     assert "num_proc is 2" in message and "dataloader_num_workers" in message
-    assert "block_length is 2; it must be at least 3" in message_of(load_blocks, books, plain_tokenizer, 2)
+    assert "block_length is 2; it must be at least 3" in refusal(load_blocks, books, plain_tokenizer, 2)
 
 
 def test_several_processes_prepare_the_same_blocks(plain_tokenizer, tmp_path, one_file_shards):

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from helpers_families import FAMILIES, make_family_tokenizer
+from helpers_refusals import refusal
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, TokenizersBackend
 
@@ -35,12 +36,6 @@ def lists(batch: dict) -> dict:
     return {name: tensor.tolist() for name, tensor in batch.items()}
 
 
-def error_of(function, *args, **kwargs) -> str:
-    with pytest.raises(ValueError) as caught:
-        function(*args, **kwargs)
-    return str(caught.value)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_a_batch_is_what_the_tokenizer_makes_of_the_texts(family, side):
@@ -68,18 +63,9 @@ def test_literal_batch_of_both_orders(bert):
     collator = TraversalCollator(bert, "similarity", PAIR, both_orders=True)
     rows = [{"one": "a b", "two": "c"}, {"one": "d", "two": "e"}]
     assert lists(collator(rows)) == {
-        "input_ids": [
-            [[2, 5, 6, 3, 7, 3], [2, 7, 3, 5, 6, 3]],
-            [[2, 8, 3, 9, 3, 0], [2, 9, 3, 8, 3, 0]],
-        ],
-        "token_type_ids": [
-            [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 1]],
-            [[0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 0]],
-        ],
-        "attention_mask": [
-            [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]],
-            [[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0]],
-        ],
+        "input_ids": [[[2, 5, 6, 3, 7, 3], [2, 7, 3, 5, 6, 3]], [[2, 8, 3, 9, 3, 0], [2, 9, 3, 8, 3, 0]]],
+        "token_type_ids": [[[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 1]], [[0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 0]]],
+        "attention_mask": [[[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]], [[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0]]],
     }
 
 
@@ -131,17 +117,17 @@ def test_pad_to_a_multiple(bert):
 
 
 def test_refusals(bert, plain_tokenizer, tiny_tokenizer):
-    assert "no start" in error_of(TraversalCollator, plain_tokenizer, "similarity", PAIR)
-    message = error_of(TraversalCollator, make_family_tokenizer("llama"), "similarity", PAIR)
+    assert "no start" in refusal(TraversalCollator, plain_tokenizer, "similarity", PAIR)
+    message = refusal(TraversalCollator, make_family_tokenizer("llama"), "similarity", PAIR)
     assert "LlamaTokenizer has no padding token" in message and "tokenizer.pad_token = tokenizer.eos_token" in message
-    message = error_of(TraversalCollator, bert, "similarity", PAIR, max_length=4)
+    message = refusal(TraversalCollator, bert, "similarity", PAIR, max_length=4)
     assert "max_length is 4" in message and "at least 5 is needed with BertTokenizer" in message
-    message = error_of(TraversalCollator, bert, "classification", {"text": "one"}, both_orders=True)
+    message = refusal(TraversalCollator, bert, "classification", {"text": "one"}, both_orders=True)
     assert "the traversal is classification. Leave it out" in message
     other = TokenizersBackend(tokenizer_object=Tokenizer(models.BPE({"a": 0}, [])), pad_token="a", mask_token="a")
-    message = error_of(family_tokenizer, other, "roberta")
+    message = refusal(family_tokenizer, other, "roberta")
     assert "lacks some of pad_token, cls_token, sep_token, mask_token, which roberta needs" in message
-    assert "saved with the pre-trained model" in error_of(family_tokenizer, tiny_tokenizer, "bert")
+    assert "saved with the pre-trained model" in refusal(family_tokenizer, tiny_tokenizer, "bert")
 
 
 # ---- GPT-1's BPE with the special tokens of another family

@@ -68,15 +68,24 @@ def test_masked_blocks(tokenizer):
     assert unmasked["labels"] == [[-100] * 7] * 2
 
 
-def test_next_sentences(tokenizer, monkeypatch):
-    # The first block is cut after 1 + 1 tokens and goes on; the second after 1 + 0, and gets the end of block 0.
-    in_turn(monkeypatch, "_draw", 1, 0, 0, 1, 0)
-    assert as_lists(make("bert", tokenizer, share=0.0)(ROWS)) == {
-        "input_ids": [[CLS, 5, 6, SEP, 7, 8, 9, SEP], [CLS, 10, SEP, 8, 9, SEP, PAD, PAD]],
+@pytest.mark.parametrize(
+    ("family", "draws", "second", "label"),
+    [
+        # The second block is cut after 1 + 0 tokens, and gets the end of block 0.
+        ("bert", (1, 0, 0, 1, 0), [CLS, 10, SEP, 8, 9, SEP, PAD, PAD], "next_sentence_label"),
+        # It is cut after 1 + 1 tokens, and its parts change places.
+        ("albert", (1, 0, 1, 1), [CLS, 12, SEP, 10, 11, SEP, PAD, PAD], "sentence_order_label"),
+    ],
+)
+def test_pairs_of_segments(family, draws, second, label, tokenizer, monkeypatch):
+    """The first block is cut after 1 + 1 tokens, and goes on."""
+    in_turn(monkeypatch, "_draw", *draws)
+    assert as_lists(make(family, tokenizer, share=0.0)(ROWS)) == {
+        "input_ids": [[CLS, 5, 6, SEP, 7, 8, 9, SEP], second],
         "token_type_ids": [[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 0, 0]],
         "attention_mask": [[1] * 8, [1, 1, 1, 1, 1, 1, 0, 0]],
         "labels": [[-100] * 8] * 2,
-        "next_sentence_label": [0, 1],
+        label: [0, 1],
     }
 
 
@@ -86,17 +95,6 @@ def test_a_block_that_is_drawn_for_itself_continues(tokenizer, monkeypatch):
     batch = make("bert", tokenizer, share=1.0)(ROWS[:1])
     assert batch["labels"].tolist() == [[-100, 5, 6, -100, 7, 8, 9, -100]]
     assert batch["next_sentence_label"].tolist() == [0]
-
-
-def test_sentence_order(tokenizer, monkeypatch):
-    in_turn(monkeypatch, "_draw", 1, 0, 1, 1)
-    assert as_lists(make("albert", tokenizer, share=0.0)(ROWS)) == {
-        "input_ids": [[CLS, 5, 6, SEP, 7, 8, 9, SEP], [CLS, 12, SEP, 10, 11, SEP, PAD, PAD]],
-        "token_type_ids": [[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 0, 0]],
-        "attention_mask": [[1] * 8, [1, 1, 1, 1, 1, 1, 0, 0]],
-        "labels": [[-100] * 8] * 2,
-        "sentence_order_label": [0, 1],
-    }
 
 
 def test_infilling(tokenizer, monkeypatch):

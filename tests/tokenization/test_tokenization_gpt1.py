@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import write_bpe
+from helpers_refusals import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken
@@ -37,19 +39,6 @@ def tokenizer():
 def with_control(tokenizer):
     tokenizer.add_control_tokens()
     return tokenizer
-
-
-def write_openai_files(folder, vocab=VOCAB, merges=MERGES):
-    encoder, bpe = folder / "encoder.json", folder / "merges.bpe"
-    encoder.write_text(json.dumps(vocab), encoding="utf-8")
-    bpe.write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in merges), encoding="utf-8")
-    return encoder, bpe
-
-
-def message_of(function, *arguments, **keywords):
-    with pytest.raises(ValueError) as error:
-        function(*arguments, **keywords)
-    return str(error.value)
 
 
 def test_text_becomes_the_released_pieces(tokenizer):
@@ -291,16 +280,8 @@ def test_saved_folder_has_one_file_and_no_code(with_control, tmp_path):
     reloaded = GPT1Tokenizer.from_pretrained(tmp_path)
     assert reloaded.backend_tokenizer.to_str() == with_control.backend_tokenizer.to_str()
     assert reloaded("Hello, don't!", "hello")["input_ids"] == with_control("Hello, don't!", "hello")["input_ids"]
-
-
-def test_a_folder_in_the_layout_of_openai_gpt(tokenizer, tmp_path):
-    (tmp_path / "vocab.json").write_text(json.dumps(VOCAB), encoding="utf-8")
-    (tmp_path / "merges.txt").write_text(
-        "#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in MERGES), encoding="utf-8"
-    )
-    loaded = GPT1Tokenizer.from_pretrained(tmp_path)
-    text = "Hello, don't!\nhello"
-    assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
+    GPT1Config(vocab_size=len(with_control)).save_pretrained(tmp_path)
+    assert type(AutoTokenizer.from_pretrained(tmp_path)) is GPT1Tokenizer
 
 
 @pytest.mark.parametrize("has_control", [False, True])
@@ -325,16 +306,12 @@ def test_a_folder_goes_on_with_a_text_in_a_pipeline(tokenizer, tmp_path, randomi
     assert GPT1Tokenizer.from_pretrained(tmp_path / "again")("hello,")["input_ids"] == tokenizer("hello,")["input_ids"]
 
 
-def test_the_auto_class_knows_the_configuration(with_control, tmp_path):
-    with_control.save_pretrained(tmp_path)
-    GPT1Config(vocab_size=len(with_control)).save_pretrained(tmp_path)
-    assert type(AutoTokenizer.from_pretrained(tmp_path)) is GPT1Tokenizer
-
-
-def test_from_openai(tokenizer, tmp_path):
-    loaded = GPT1Tokenizer.from_openai(*write_openai_files(tmp_path), model_max_length=16)
-    assert loaded.get_vocab() == VOCAB and loaded.model_max_length == 16
-    assert loaded("Hello, don't")["input_ids"] == tokenizer("Hello, don't")["input_ids"]
+def test_from_openai_and_a_folder_in_the_layout_of_openai_gpt(tokenizer, tmp_path):
+    write_bpe(tokenizer, tmp_path)
+    released = GPT1Tokenizer.from_openai(tmp_path / "vocab.json", tmp_path / "merges.txt", model_max_length=16)
+    assert released.get_vocab() == VOCAB and released.model_max_length == 16
+    for loaded in (released, GPT1Tokenizer.from_pretrained(tmp_path)):
+        assert loaded("Hello, don't!\nhello")["input_ids"] == tokenizer("Hello, don't!\nhello")["input_ids"]
 
 
 def test_training_learns_the_merges_in_order():
@@ -394,4 +371,4 @@ def test_no_character_of_the_training_text_is_unknown():
 
 def test_training_without_text():
     for texts in ([], [" \n "]):
-        assert "has no words" in message_of(GPT1Tokenizer.train, iter(texts), show_progress=False)
+        assert "has no words" in refusal(GPT1Tokenizer.train, iter(texts), show_progress=False)

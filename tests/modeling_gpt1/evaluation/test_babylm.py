@@ -3,10 +3,12 @@
 import json
 import math
 
+import conftest
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from conftest import write_rows
 from transformers import AutoModelForMaskedLM
 
 from modeling_gpt1 import CausalLMScorer, GPT1ForCausalLM, MaskedLMScorer
@@ -74,9 +76,7 @@ def write_reading(folder, number=60):
 def data_dir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("full_eval")
     for name, rows in ROWS.items():
-        path = folder / f"{name}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(folder / f"{name}.jsonl", rows)
     write_reading(folder)
     return folder
 
@@ -328,9 +328,7 @@ def test_a_word_is_scored_behind_its_context(causal, tmp_path):
 
 
 def save(scorer, folder):
-    scorer.model.save_pretrained(folder)
-    scorer.tokenizer.save_pretrained(folder)
-    return str(folder)
+    return conftest.save(folder, scorer.model, scorer.tokenizer)
 
 
 def run(model, data_dir, output, *words):

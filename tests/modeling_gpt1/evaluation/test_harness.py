@@ -1,6 +1,5 @@
 """The harness's model `gpt1` beside its model `hf`: numbers, shared contexts, stopping, and what is refused."""
 
-import csv
 import json
 import math
 import shutil
@@ -8,22 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SPLIT_IN_TWO_WAYS
+from conftest import SPLIT_IN_TWO_WAYS, byte_level, save, write_rows
 from datasets import Dataset
-from helpers_evaluation import ROWS, STORY, TEXTS, only_few_tasks, write_rows
+from helpers_evaluation import ROWS, STORY, TEXTS, only_few_tasks, write_tasks
+from helpers_refusals import refusal
 from lm_eval.api.instance import Instance
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 from matplotlib.axes import Axes
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (
-    BertConfig,
-    BertLMHeadModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-    OpenAIGPTTokenizer,
-    TokenizersBackend,
-)
+from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel, OpenAIGPTTokenizer
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMForCausalLM
 from modeling_gpt1.evaluation import harness, local_rows
@@ -38,29 +30,14 @@ def few_definitions():
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    return write_rows(tmp_path_factory.mktemp("data"))
-
-
-def byte_level_tokenizer():
-    backend = Tokenizer(models.BPE(unk_token=None))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    backend.train_from_iterator(STORY, trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=["<|end|>"]))
-    return TokenizersBackend(tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>")
-
-
-def save(folder, model, tokenizer):
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    return write_tasks(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module", params=["gpt1", "fine-tuned", "lstm", "gpt2's options", "gpt2"])
 def folder(request, tmp_path_factory, tiny_model, randomise, plain_tokenizer, tiny_tokenizer):
     path, kind = tmp_path_factory.mktemp("model"), request.param
     if kind == "gpt2":
-        tokenizer = byte_level_tokenizer()
+        tokenizer = byte_level(STORY)
         model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=64))
         return save(path, randomise(model).eval(), tokenizer)
     tokenizer = tiny_tokenizer if kind == "fine-tuned" else plain_tokenizer
@@ -103,25 +80,17 @@ def test_numbers_equal_those_of_hf(folder, data_dir, tmp_path):
             assert ours[key][0] == pytest.approx(theirs_of_key[0], rel=1e-5) and ours[key][1] == theirs_of_key[1]
 
 
-def test_a_changed_weight_is_seen(tmp_path, tiny_model, plain_tokenizer):
+def test_a_changed_weight_is_seen(tmp_path, save_model):
     """Negative control of the comparison."""
-    folders = [
-        save(
-            tmp_path / str(seed),
-            tiny_model(GPT1ForCausalLM, seed, vocab_size=len(plain_tokenizer), max_position_embeddings=64),
-            plain_tokenizer,
-        )
-        for seed in (0, 1)
-    ]
+    folders = [save_model(tmp_path / str(seed), seed) for seed in (0, 1)]
     request = Instance("loglikelihood", {}, ("the old farmer", " smiled"), 0)
     first, other = (harness.SharedContextLM(folder, device="cpu").loglikelihood([request]) for folder in folders)
     assert abs(first[0][0] - other[0][0]) > 0.1
 
 
 @pytest.fixture(scope="module")
-def one_folder(tmp_path_factory, tiny_model, plain_tokenizer):
-    model = tiny_model(GPT1ForCausalLM, vocab_size=len(plain_tokenizer), max_position_embeddings=64)
-    return save(tmp_path_factory.mktemp("one"), model, plain_tokenizer)
+def one_folder(tmp_path_factory, save_model):
+    return save_model(tmp_path_factory.mktemp("one"))
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +194,7 @@ def test_continuations_without_a_token_of_their_own(ours):
 
 
 def test_an_encoder_is_refused(tmp_path):
-    tokenizer = byte_level_tokenizer()
+    tokenizer = byte_level(STORY)
     config = BertConfig(
         vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
     )
@@ -301,8 +270,7 @@ def test_each_task_is_asked_once(tmp_path):
 def test_a_group_reads_local_rows(ours, tmp_path, monkeypatch):
     names = [leaf.removeprefix("blimp_") for leaf in local_rows._leaves("blimp")]
     rows = [{"UID": uid, "sentence_good": STORY[1], "sentence_bad": "No paid he."} for uid in names]
-    (tmp_path / "blimp").mkdir()
-    (tmp_path / "blimp" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / "blimp" / "train.jsonl", rows)
     monkeypatch.setattr(local_rows, "_leaves", lambda name: [f"blimp_{uid}" for uid in names[:2]])
     specified, found = local_rows.specify_tasks(["blimp"], tmp_path)
     results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
@@ -385,11 +353,7 @@ def test_story_cloze_and_hellaswag_have_the_columns_of_the_hub():
 def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):
     rows = [json.loads(line) for line in (data_dir / "piqa" / "validation.jsonl").read_text().splitlines()]
     folder = tmp_path / "rows[1]"  # no pattern
-    (folder / "piqa").mkdir(parents=True)
-    with (folder / "piqa" / "validation.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(folder / "piqa" / "validation.csv", rows)
     found = []
     for place in (data_dir, folder):
         specified, _ = local_rows.specify_tasks(["piqa"], place)
@@ -414,8 +378,5 @@ def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):
 )
 def test_tasks_and_rows_that_are_not_there(data_dir, tmp_path, task, message):
     shutil.copytree(data_dir / "blimp", tmp_path / "blimp")
-    (tmp_path / "piqa").mkdir()
-    (tmp_path / "piqa" / "train.jsonl").write_text(json.dumps(ROWS["piqa"][1]) + "\n")
-    with pytest.raises(ValueError) as error:
-        local_rows.specify_tasks([task], tmp_path)
-    assert str(error.value).startswith(message.format(folder=tmp_path))
+    write_rows(tmp_path / "piqa" / "train.jsonl", [ROWS["piqa"][1]])
+    assert refusal(local_rows.specify_tasks, [task], tmp_path).startswith(message.format(folder=tmp_path))

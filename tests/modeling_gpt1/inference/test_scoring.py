@@ -6,8 +6,9 @@ import random
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, TokenizersBackend, tokenization_utils_base
+from conftest import byte_level
+from tokenizers import processors
+from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, tokenization_utils_base
 
 from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, ScoringRequest
 from modeling_gpt1.inference import scoring
@@ -318,13 +319,7 @@ def test_lengths_and_facts_of_other_families(family, longest, family_scorer):
 @pytest.fixture(scope="module")
 def byte_level_tokenizer():
     """As GPT-2's: words begin with their space."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(["the cat sat on the mat and the dog sat too"] * 3, trainer)
-    return TokenizersBackend(tokenizer_object=tokenizer, eos_token="!", bos_token="!")
+    return byte_level(["the cat sat on the mat and the dog sat too"] * 3)
 
 
 def test_a_space_belongs_to_the_continuation(byte_level_tokenizer, our_model):
@@ -352,9 +347,8 @@ def test_a_token_that_would_span_the_boundary(byte_level_tokenizer, our_model):
     context, rest, word = (byte_level_tokenizer(text)["input_ids"] for text in ("the c", "at", " cat"))
     assert byte_level_tokenizer("the cat")["input_ids"] != context + rest
     assert scorer.encode([("the c", ["at", " cat"])])[0] == (context, [rest, word])
-    special = TokenizersBackend(tokenizer_object=byte_level_tokenizer.backend_tokenizer, eos_token="<|end|>")
-    spelt = CausalLMScorer(our_model, special, start_ids=[]).encode([("the", [" <|end|>"])])[0].continuations[0]
-    assert special.eos_token_id not in spelt and len(spelt) > 3
+    ((_, (spelt,)),) = scorer.encode([("the", [" <|end|>"])])
+    assert byte_level_tokenizer.eos_token_id not in spelt and len(spelt) > 3
 
 
 def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model, family_scorer, plain_tokenizer):
@@ -373,9 +367,9 @@ def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model, family_scorer
 def test_beginning_of_text_where_the_tokenizer_puts_one(byte_level_tokenizer, tiny_tokenizer, our_model):
     assert CausalLMScorer(our_model, byte_level_tokenizer).start_ids == []
     assert CausalLMScorer(our_model, tiny_tokenizer).start_ids == []
-    with_start = TokenizersBackend(tokenizer_object=byte_level_tokenizer.backend_tokenizer, bos_token="!")
-    start = processors.TemplateProcessing(single="! $A", special_tokens=[("!", 0)])
-    with_start.backend_tokenizer.post_processor = start
+    with_start = byte_level(["the cat"])
+    special = [("<|end|>", with_start.bos_token_id)]
+    with_start.backend_tokenizer.post_processor = processors.TemplateProcessing("<|end|> $A", special_tokens=special)
     scorer = CausalLMScorer(our_model, with_start)
     assert scorer.start_ids == [with_start.bos_token_id]
     assert with_start.bos_token_id not in scorer.encode([("the", [" cat"])])[0].context

@@ -9,25 +9,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
-from helpers_training import QUIET, WORDS, make_config, make_tokenizer, resumes_after
-from transformers import (
-    DataCollatorForLanguageModeling,
-    TrainerCallback,
-    TrainerState,
-)
+from helpers_training import QUIET, WORDS, make_config, make_tokenizer, resumes_after, without_times
+from transformers import DataCollatorForLanguageModeling, TrainerCallback, TrainerState
 
-from modeling_gpt1 import (
-    GPT1ForCausalLM,
-    GPT1PretrainingArguments,
-    GPT1PretrainingTrainer,
-)
+from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
 from modeling_gpt1.commands.runs import use_readable_log
 from modeling_gpt1.training import callbacks, measures
 from modeling_gpt1.training import trainer as trainers
 from modeling_gpt1.training.callbacks import ProgressBar, SampleCallback, readable
 
 PROMPTS = ["ann goes home", "the cat"]
-TIMES = ("runtime", "per_second", "mfu")
 
 
 def make_rows(tokenizer, num_rows=24):
@@ -111,10 +102,6 @@ def strict_records(folder: Path) -> list[dict]:
         raise ValueError(f"{constant} is not JSON")
 
     return json.loads((folder / "trainer_state.json").read_text(), parse_constant=refuse)["log_history"]
-
-
-def without_times(records: list[dict]) -> list[dict]:
-    return [{key: value for key, value in record.items() if not key.endswith(TIMES)} for record in records]
 
 
 class Kill(TrainerCallback):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from datasets import Dataset
-from helpers_training import QUIET, resumes_after
+from helpers_training import QUIET, resumes_after, without_times
 
 from modeling_gpt1 import GPT1PretrainingArguments
 from modeling_gpt1.training.families import FAMILIES, SENTENCE_LOGITS, FamilyPretrainingTrainer
@@ -48,10 +48,7 @@ def make_trainer(plain, tmp_path):
         tokenizer, rows = family.tokenizer_of(plain), make_rows() if rows is None else rows
         sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
         config = family.make_config(
-            tokenizer,
-            **sizes,
-            max_position_embeddings=LENGTH + 3,
-            **dict.fromkeys(DROPOUTS[family.name], dropout),
+            tokenizer, **sizes, max_position_embeddings=LENGTH + 3, **dict.fromkeys(DROPOUTS[family.name], dropout)
         )
         torch.manual_seed(3)
         arguments = {**QUIET, "per_device_train_batch_size": 4, "max_steps": 6, "learning_rate": 0.01, **arguments}
@@ -72,11 +69,7 @@ def weights_of(trainer):
 
 
 def log_of(trainer):
-    timed = ("second", "runtime")
-    return [
-        {key: value for key, value in record.items() if not any(word in key for word in timed)}
-        for record in trainer.state.log_history
-    ]
+    return without_times(trainer.state.log_history)
 
 
 @pytest.mark.parametrize("family", OTHERS)

@@ -2,16 +2,11 @@
 
 import pytest
 import torch
-from helpers_training import SETTINGS
+from helpers_training import settings_of
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from modeling_gpt1 import (
-    GPT1DoubleHeadsModel,
-    GPT1ForSequenceClassification,
-    GPT1Trainer,
-    GPT1TrainingArguments,
-)
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1Trainer, GPT1TrainingArguments
 
 NUM_ROWS = 8
 KINDS = {
@@ -87,13 +82,8 @@ def test_training_and_evaluation_have_the_models_own_loss(way, kind, num_ignored
     expected.backward()
     norm = nn.utils.get_total_norm([weight.grad for weight in model.parameters() if weight.grad is not None])
     for batch_size, accumulation in ((8, 1), (2, 4)):
-        arguments = arguments_class(
-            str(tmp_path),
-            per_device_train_batch_size=batch_size,
-            per_device_eval_batch_size=batch_size,
-            gradient_accumulation_steps=accumulation,
-            **{**SETTINGS, "max_steps": 1},
-        )
+        settings = {"per_device_eval_batch_size": batch_size, "max_steps": 1}
+        arguments = arguments_class(**settings_of(tmp_path, batch_size, accumulation, **settings))
         trainer = trainer_class(
             make_model(tiny_model, model_class, kind), arguments, train_dataset=rows, data_collator=collate
         )

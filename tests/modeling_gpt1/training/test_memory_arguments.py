@@ -3,13 +3,13 @@
 from dataclasses import fields
 
 import torch
-from helpers_training import QUIET, make_config, make_tokenizer
+from helpers_pretraining import LENGTH, NUM_ROWS, make_trainer
+from helpers_training import make_config, make_tokenizer
 from transformers import TrainerCallback
 
-from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
+from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments
 from tokenization import BlockCollator
 
-ROWS, LENGTH, WIDTH = 8, 16, 32
 NAMES = {field.name for field in fields(GPT1PretrainingArguments)}
 CHECKPOINTING = "activation_checkpointing" if "activation_checkpointing" in NAMES else "gradient_checkpointing"
 
@@ -22,22 +22,13 @@ class Watch(TrainerCallback):
             self.gradients = {name: weight.grad.clone() for name, weight in model.named_parameters()}
 
 
-def run(folder, dropout=0.1, num_layers=2, **arguments):
+def run(folder, dropout=0.1, **arguments):
     """A trained trainer, its losses, the gradients of its first update and its weights."""
     torch.manual_seed(0)
-    tokenizer = make_tokenizer()
-    sizes = {"hidden_size": WIDTH, "num_hidden_layers": num_layers, "num_attention_heads": 2}
-    config = make_config(len(tokenizer), dropout, max_position_embeddings=LENGTH, **sizes)
-    settings = {**QUIET, "max_steps": 2, "per_device_train_batch_size": ROWS, **arguments}
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(1, len(tokenizer), (2 * ROWS, LENGTH), generator=generator).tolist()
-    trainer = GPT1PretrainingTrainer(
-        GPT1ForCausalLM(config),
-        GPT1PretrainingArguments(str(folder), **settings),
-        data_collator=BlockCollator(tokenizer),
-        train_dataset=[{"input_ids": row} for row in ids],
-        callbacks=[watch := Watch()],
-    )
+    model = GPT1ForCausalLM(make_config(NUM_ROWS + 16, dropout, max_position_embeddings=LENGTH))
+    trainer = make_trainer(folder, 1, model, **{"max_steps": 2, **arguments})
+    trainer.data_collator = BlockCollator(make_tokenizer())
+    trainer.add_callback(watch := Watch())
     trainer.train()
     losses = [record["loss"] for record in trainer.state.log_history if "loss" in record]
     return trainer, {"losses": losses, "gradients": watch.gradients, "weights": trainer.model.state_dict()}

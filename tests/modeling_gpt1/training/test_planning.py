@@ -1,22 +1,18 @@
 """The collators' plans under our trainers: the same training as without."""
 
+import helpers_pretraining
 import pytest
 import torch
-from helpers_training import QUIET, Rows, make_collator, make_model, make_tokenizer, make_trainer
+from helpers_training import Rows, make_collator, make_model, make_tokenizer, make_trainer
 from transformers import BatchEncoding
 
-from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
 from tokenization import BlockCollator
 
 
 def pretraining(tmp_path, **arguments):
-    tokenizer = make_tokenizer()
-    torch.manual_seed(0)
-    model = GPT1ForCausalLM(make_model("classification", tokenizer).config)
-    settings = {**QUIET, "max_steps": 3, "per_device_train_batch_size": 4, **arguments}
-    rows = [{"input_ids": list(range(1, 9 + index % 5))} for index in range(12)]
-    args = GPT1PretrainingArguments(output_dir=str(tmp_path), **settings)
-    return GPT1PretrainingTrainer(model, args, data_collator=BlockCollator(tokenizer), train_dataset=rows)
+    trainer = helpers_pretraining.make_trainer(tmp_path, 1, max_steps=3, **arguments)
+    trainer.data_collator = BlockCollator(make_tokenizer())
+    return trainer
 
 
 def trained(trainer):
@@ -35,7 +31,7 @@ def test_training_is_the_same(kind, tmp_path):
         return make_trainer("multiple_choice", tmp_path, 4, 2, **arguments)
 
     planned, in_workers = trained(make()), trained(make(dataloader_num_workers=1))
-    assert in_workers[0] == planned[0] and in_workers[2] == planned[2] == (117 if kind == "pre-training" else 0)
+    assert in_workers[0] == planned[0] and in_workers[2] == planned[2] == (230 if kind == "pre-training" else 0)
     torch.testing.assert_close(in_workers[1], planned[1], atol=0, rtol=0)
     trainer = make()
     trainer.data_collator.plan = False

@@ -9,14 +9,13 @@ from helpers_families import (
     CASES,
     EXAMPLES_PER_UPDATE,
     POSITIONS,
-    arguments,
     make_family_model,
     make_family_tokenizer,
     make_family_trainer,
     record_of,
     whole_record,
 )
-from helpers_training import Rows
+from helpers_training import Rows, settings_of
 from torch import nn
 from transformers import BertConfig, DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
 
@@ -55,7 +54,7 @@ def plain_trainer(case: str, folder, **given) -> Trainer:
     encoded = [{name: ids for name, ids in row.items() if name in known or name == "label"} for row in encoded]
     return Trainer(
         model=model,
-        args=TrainingArguments(**arguments(folder, EXAMPLES_PER_UPDATE, 1)),
+        args=TrainingArguments(**settings_of(folder, EXAMPLES_PER_UPDATE, 1)),
         data_collator=(DataCollatorForMultipleChoice if is_choice else DataCollatorWithPadding)(tokenizer),
         train_dataset=encoded,
         eval_dataset=encoded,

@@ -3,19 +3,10 @@
 import math
 from functools import partial
 
+import helpers_pretraining
 import pytest
 import torch
-from helpers_training import (
-    CASES,
-    QUIET,
-    Rows,
-    make_collator,
-    make_config,
-    make_model,
-    make_tokenizer,
-    make_trainer,
-    training_log,
-)
+from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer, make_trainer, training_log
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from modeling_gpt1 import (
@@ -166,17 +157,11 @@ class TestFit:
         ("changes", "message"),
         [
             ({"config": {"vocab_size": 60}}, "53 tokens.* has 60. Call `tokenization.add_control_tokens"),
-            (
-                {"config": {"extract_token_id": 3}},
-                "`extract_token_id` is 3 .* 52 in the tokenizer. Open",
-            ),
+            ({"config": {"extract_token_id": 3}}, "`extract_token_id` is 3 .* 52 in the tokenizer. Open"),
             ({"config": {"traversal": "entailment"}}, "'classification' batches.*'entailment'. Give both"),
             ({"collator": {"max_length": 97}}, "97 tokens .* positions for 96 .* Pass a smaller `max_length`"),
             ({"collator": {"pad_to_multiple_of": 64}}, "sequences of up to 128 tokens"),
-            (
-                {"collator": {"regression": True}},
-                r"numbers .*classes. Pass the collator `regression=False`",
-            ),
+            ({"collator": {"regression": True}}, r"numbers .*classes. Pass the collator `regression=False`"),
             ({"collator": {"num_labels": 5}}, "`num_labels` is 5, but the model's is 3. Give both"),
             ({"train_sampling_strategy": "batch_rebalance"}, "trains rows twice .* Use 'group_by_length'"),
             ({"label_smoothing_factor": 0.1}, "`label_smoothing_factor` is 0.1.*auxiliary objective. Leave it at 0"),
@@ -212,74 +197,46 @@ class TestFit:
 
 
 class TestPretraining:
-    BLOCKS = [{"input_ids": list(range(1, length + 1))} for length in (16, 16, 16, 5, 16, 9)]
-
-    @staticmethod
-    def _collate(rows):
-        longest = max(len(row["input_ids"]) for row in rows)
-        ids = torch.tensor([row["input_ids"] + [0] * (longest - len(row["input_ids"])) for row in rows])
-        mask = (ids != 0).long()
-        return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
-
-    def _trainer(self, tmp_path, batch_size=2, accumulation=3, dropout=0.0, compute_loss_func=None, **arguments):
-        torch.manual_seed(0)
-        config = make_config(40, dropout, max_position_embeddings=16)
-        settings = {
-            **QUIET,
-            "max_steps": 3,
-            "learning_rate": 1e-2,
-            "train_sampling_strategy": "sequential",
-            **arguments,
-        }
-        return GPT1PretrainingTrainer(
-            model=GPT1ForCausalLM(config),
-            args=GPT1PretrainingArguments(
-                output_dir=str(tmp_path),
-                per_device_train_batch_size=batch_size,
-                gradient_accumulation_steps=accumulation,
-                **settings,
-            ),
-            data_collator=self._collate,
-            train_dataset=self.BLOCKS,
-            eval_dataset=self.BLOCKS,
-            compute_loss_func=compute_loss_func,
-        )
-
     def test_a_loss_function_of_the_users_own_is_refused(self, tmp_path):
+        arguments = GPT1PretrainingArguments(str(tmp_path), use_cpu=True)
         with pytest.raises(ValueError, match="cannot call `compute_loss_func`.*override `compute_loss`"):
-            self._trainer(tmp_path, compute_loss_func=lambda *given, **named: 0.0)
+            GPT1PretrainingTrainer(
+                helpers_pretraining.make_model(), arguments, compute_loss_func=lambda *given, **named: 0.0
+            )
 
     def test_loss_does_not_depend_on_micro_batches(self, tmp_path):
         logs = [
-            [(r["loss"], r["grad_norm"]) for r in self._train(tmp_path, batch_size, accumulation) if "loss" in r]
-            for batch_size, accumulation in ((6, 1), (2, 3), (1, 6))
+            [(record["loss"], record["grad_norm"]) for record in self._train(tmp_path, batch_size, accumulation)]
+            for batch_size, accumulation in ((8, 1), (2, 4), (1, 8))
         ]
         for log in logs[1:]:
             for record, expected in zip(log, logs[0], strict=True):
                 assert record == pytest.approx(expected, rel=1e-5)
 
-    def _train(self, tmp_path, batch_size, accumulation):
-        trainer = self._trainer(tmp_path, batch_size, accumulation)
+    @staticmethod
+    def _train(tmp_path, batch_size, accumulation):
+        sizes = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulation}
+        trainer = helpers_pretraining.make_trainer(tmp_path, 1, train_sampling_strategy="sequential", **sizes)
         trainer.train()
-        return trainer.state.log_history
+        return [record for record in trainer.state.log_history if "loss" in record]
 
     def test_evaluation_is_exact_for_every_batch_size(self, tmp_path):
-        trainer = self._trainer(tmp_path)
+        trainer = helpers_pretraining.make_trainer(tmp_path, 1)
         model = trainer.model.eval()
         loss_sum = num_targets = 0
-        for row in self.BLOCKS:
+        for row in trainer.eval_dataset:
             ids = torch.tensor([row["input_ids"]])
             log_probabilities = model(ids).logits.double().log_softmax(-1)[0, :-1]
             loss_sum -= log_probabilities.gather(1, ids[0, 1:, None]).sum().item()
             num_targets += ids.shape[1] - 1
-        for eval_batch_size in (1, 4, 6):
+        for eval_batch_size in (1, 5, 24):
             trainer.args.per_device_eval_batch_size = eval_batch_size
             metrics = trainer.evaluate()
             assert metrics["eval_loss"] == pytest.approx(loss_sum / num_targets, rel=1e-6)
             assert metrics["eval_perplexity"] == pytest.approx(math.exp(loss_sum / num_targets), rel=1e-5)
 
     def test_logs_perplexity_and_throughput(self, tmp_path):
-        for record in self._train(tmp_path, 2, 3)[:3]:
+        for record in self._train(tmp_path, 2, 4):
             assert record["perplexity"] == pytest.approx(math.exp(record["loss"]), rel=1e-6)
             assert record["tokens_per_second"] > 0
             assert 0 < record["mfu"] < 1
@@ -292,17 +249,17 @@ class TestPretraining:
 
 
 def test_evaluation_does_not_keep_logits(tmp_path):
-    trainer, made = TestPretraining()._trainer(tmp_path), []
+    trainer, made = helpers_pretraining.make_trainer(tmp_path, 1), []
     trainer.model.register_forward_hook(lambda module, inputs, outputs: made.append(outputs.logits is not None))
     trainer.evaluate()
     trainer.predict(trainer.eval_dataset)
-    assert made == [False, True]
+    assert made == [False] * 3 + [True] * 3  # batches of 8 of 24 rows
 
 
 def test_predictions_of_labelled_blocks(tmp_path):
-    trainer = TestPretraining()._trainer(tmp_path)
+    trainer = helpers_pretraining.make_trainer(tmp_path, 1)
     prediction = trainer.predict(trainer.eval_dataset)
-    assert prediction.predictions.shape == (6, 16, 40) and prediction.label_ids.shape == (6, 16)
+    assert prediction.predictions.shape == (24, 12, 40) and prediction.label_ids.shape == (24, 12)
     assert prediction.metrics["test_loss"] == pytest.approx(trainer.evaluate()["eval_loss"], rel=1e-6)
     trainer.preprocess_logits_for_metrics = lambda logits, labels: logits.argmax(-1)
     assert (trainer.predict(trainer.eval_dataset).predictions == prediction.predictions.argmax(-1)).all()

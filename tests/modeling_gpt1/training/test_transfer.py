@@ -9,7 +9,6 @@ from modeling_gpt1 import (
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
-    GPT1LSTMConfig,
     GPT1LSTMDoubleHeadsModel,
     GPT1LSTMForCausalLM,
     GPT1Model,
@@ -25,7 +24,6 @@ MODELS = {
     GPT1LSTMForCausalLM: {},
     GPT1LSTMDoubleHeadsModel: {"traversal": "multiple_choice"},
 }
-LSTM_SIZE = {"vocab_size": 101, "hidden_size": 16, "lstm_hidden_size": 24}
 # Names of the decoder's weights that are kept of three layers.
 KEPT = {
     -1: (),
@@ -47,11 +45,8 @@ def kept_names(before: dict, after: dict) -> set[str]:
 
 @pytest.mark.parametrize("n_transfer", KEPT)
 @pytest.mark.parametrize("model_class", MODELS)
-def test_keeps_the_first_layers_and_nothing_else(model_class, n_transfer, tiny_config, randomise):
-    fields = {"num_hidden_layers": 3, **MODELS[model_class]}
-    is_lstm = "LSTM" in model_class.__name__
-    config = GPT1LSTMConfig(**LSTM_SIZE, **fields) if is_lstm else tiny_config(**fields)
-    model = randomise(model_class(config), seed=4)
+def test_keeps_the_first_layers_and_nothing_else(model_class, n_transfer, tiny_model):
+    model = tiny_model(model_class, seed=4, num_hidden_layers=3, **MODELS[model_class])
     before = weights_of(model)
     torch.manual_seed(9)
     assert keep_first_layers(model, n_transfer) is model
@@ -63,7 +58,7 @@ def test_keeps_the_first_layers_and_nothing_else(model_class, n_transfer, tiny_c
     assert kept_names(before, after) == expected
 
     torch.manual_seed(9)
-    new = weights_of(model_class(config))
+    new = weights_of(model_class(model.config))
     assert kept_names(new, after) == set(before) - expected
 
 
