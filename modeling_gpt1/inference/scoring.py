@@ -44,6 +44,8 @@ logger = logging.get_logger(__name__)
 
 # Predicted tokens whose logits are normalised at once: 41 MiB of float32 at V = 40 478.
 CHUNK_TOKENS = 256
+# Rows that are worth a call of the model of their own: from so many on, much shorter ones begin another batch.
+ROWS_TO_SPLIT = 8
 # Tokens of the sequences by which a model is tried.
 NUM_TRIED = 8
 
@@ -268,10 +270,12 @@ class Scorer:
         items: list,
         lengths: Callable[[Any], tuple[int, ...]],
         num_rows: Callable[[Any], int] = lambda item: 1,
+        are_split: bool = False,
     ) -> Iterator[list]:
         """Batches of items of similar length, the longest first, so that a lack of memory shows at once.
 
-        `lengths` are those of an item's parts, each of which is padded by itself; `num_rows` is how many rows it has.
+        `lengths` are those of an item's parts, each of which is padded by itself; `num_rows` is how many rows it has;
+        `are_split` ends batches of `ROWS_TO_SPLIT` items before a last part of at most 3/4 of the longest one.
         """
         batch, rows, longest = [], 0, ()
         for item in sorted(items, key=lambda item: (sum(lengths(item)), lengths(item)), reverse=True):
@@ -279,6 +283,7 @@ class Scorer:
             rows += num_rows(item)
             longest = tuple(map(max, longest or of_item, of_item))
             is_full = sum(longest) > self._most_read or rows * sum(longest) > self.batch_tokens
+            is_full |= are_split and len(batch) >= ROWS_TO_SPLIT and 4 * of_item[-1] <= 3 * longest[-1]
             if batch and (is_full or not self.is_batched):
                 yield batch
                 batch, rows, longest = [], num_rows(item), of_item
@@ -398,7 +403,7 @@ class CausalLMScorer(Scorer):
             if len(ids) > 1
         ]
         # `batch_tokens` bounds the copies of the contexts' keys and values.
-        for chunk in self._batches(rests, lambda rest: (num_read, len(rest[-1]) - 1)):
+        for chunk in self._batches(rests, lambda rest: (num_read, len(rest[-1]) - 1), are_split=True):
             rows, places, continuations = map(list, zip(*chunk, strict=True))
             inputs = self._padded([ids[:-1] for ids in continuations])  # [R, S]
             whole_mask = torch.cat([mask[rows], inputs["attention_mask"]], dim=1)

@@ -205,6 +205,8 @@ def test_a_context_is_read_once(cache_model, our_model, randomise):
     assert read_tokens(CausalLMScorer(our_model), requests) == [(1, 15 + 1 + 2 + 3 + 4)]
     assert read_tokens(CausalLMScorer(cache_model), requests) == [(1, 15), (4, 4)]
     assert read_tokens(CausalLMScorer(cache_model, batch_tokens=38), requests) == [(1, 15), (2, 4), (2, 2)]
+    uneven = [ScoringRequest([1, 2, 3], [[4] * (1 + length) for length in [8] * 8 + [7, 6, 1]])]
+    assert read_tokens(CausalLMScorer(cache_model), uneven) == [(1, 3), (9, 8), (2, 6)]
     short = [ScoringRequest([1, 2, 3], [[4], [5]]), ScoringRequest([6], [[4], [5, 6]])]
     assert read_tokens(CausalLMScorer(our_model), short) == [(1, 3 + 1 + 1)]
     pair = [ScoringRequest([1, 2, 3, 4, 5], [[6, 7]] * 4)] * 2  # 4 rows of 6 tokens each
