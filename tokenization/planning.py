@@ -87,7 +87,7 @@ def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> Batch
 
     Args:
         attention_mask (`[B, C, T]`, or `[B, T]` if C is 1): 1 for real tokens.
-        num_shared (`[B]`): tokens with which all sequences of an example begin, fewer than any of them has.
+        num_shared (`[B]`): tokens with which all sequences of an example begin, at most as many as any of them has.
 
     Raises:
         ValueError: a sequence has padding before a token.

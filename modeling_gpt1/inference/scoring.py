@@ -4,7 +4,7 @@ The zero-shot heuristics in section 5 of "Improving Language Understanding by Ge
 2018) and of later GPT models need these scores; see `heuristics.py`.
 
 - A causal model predicts each token from those before it. A context with several continuations is encoded once, and
-  all of them read its keys and values.
+  all of them read its keys and values. GPT-1's own models compute a batch by a plan, without padding and copies.
 - A masked model gives no probability of a text. Its pseudo-log-likelihood masks one token at a time and adds up the
   log-probabilities of the hidden tokens: section 2.3 of "Masked Language Model Scoring" (Salazar et al. 2020,
   https://arxiv.org/abs/1910.14659).
@@ -32,14 +32,20 @@ from transformers.cache_utils import Cache
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
+from tokenization.planning import plan_batch
+
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
+from ..modeling_gpt1 import GPT1ForCausalLM
+from ..packing_gpt1 import MASKED_ROWS, packed_inputs, way_of_packing
 from .probing import longest_sequence, rounding_of, unchanged
 
 logger = logging.get_logger(__name__)
 
 # Predicted tokens whose logits are normalised at once: 41 MiB of float32 at V = 40 478.
 CHUNK_TOKENS = 256
+# Rows that are worth a call of the model of their own: from so many on, much shorter ones begin another batch.
+ROWS_TO_SPLIT = 8
 # Tokens of the sequences by which a model is tried.
 NUM_TRIED = 8
 
@@ -264,10 +270,12 @@ class Scorer:
         items: list,
         lengths: Callable[[Any], tuple[int, ...]],
         num_rows: Callable[[Any], int] = lambda item: 1,
+        are_split: bool = False,
     ) -> Iterator[list]:
         """Batches of items of similar length, the longest first, so that a lack of memory shows at once.
 
-        `lengths` are those of an item's parts, each of which is padded by itself; `num_rows` is how many rows it has.
+        `lengths` are those of an item's parts, each of which is padded by itself; `num_rows` is how many rows it has;
+        `are_split` ends batches of `ROWS_TO_SPLIT` items before a last part of at most 3/4 of the longest one.
         """
         batch, rows, longest = [], 0, ()
         for item in sorted(items, key=lambda item: (sum(lengths(item)), lengths(item)), reverse=True):
@@ -275,6 +283,7 @@ class Scorer:
             rows += num_rows(item)
             longest = tuple(map(max, longest or of_item, of_item))
             is_full = sum(longest) > self._most_read or rows * sum(longest) > self.batch_tokens
+            is_full |= are_split and len(batch) >= ROWS_TO_SPLIT and 4 * of_item[-1] <= 3 * longest[-1]
             if batch and (is_full or not self.is_batched):
                 yield batch
                 batch, rows, longest = [], num_rows(item), of_item
@@ -284,7 +293,7 @@ class Scorer:
 
     def _padded(self, rows: Sequence[Sequence[int]], side: str = "right") -> dict[str, torch.Tensor]:
         """`input_ids` and `attention_mask` of ragged rows, both `[B, T]`, int64."""
-        ids = [torch.tensor(row) for row in rows]
+        ids = [torch.tensor(row, dtype=torch.long) for row in rows]
         mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True, padding_side=side)
         padded = pad_sequence(ids, batch_first=True, padding_side=side, padding_value=self._padding)
         return {"input_ids": padded.to(self.model.device), "attention_mask": mask.to(self.model.device)}
@@ -298,9 +307,9 @@ class CausalLMScorer(Scorer):
         model ([`PreTrainedModel`]): any causal language model whose output has `logits`. A model without a
             key-value cache, or with a state in its place, reads every context once for each continuation.
         tokenizer ([`PreTrainedTokenizerBase`], *optional*): for [`~CausalLMScorer.score`].
-        batch_tokens (`int`, defaults to 2048): maximum tokens of a batch, padding included. Where continuations read
-            the keys and values of their context, it counts once for each, because that is the memory it takes. A batch
-            has at least one continuation.
+        batch_tokens (`int`, defaults to 2048): maximum tokens of a batch, padding included. A context counts once for
+            each of its continuations, because its keys and values may be copied for them. A batch has at least one
+            continuation.
         max_length (`int`, *optional*): maximum tokens that the model reads at once. Default: its positions.
         start_ids (`list[int]`, *optional*): ids that stand before every context and are never cut. Default: the
             beginning-of-text id if the tokenizer puts one before a text by itself, otherwise none.
@@ -336,12 +345,38 @@ class CausalLMScorer(Scorer):
         super()._try()
 
     def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
+        model = self.model
+        if isinstance(model, GPT1ForCausalLM) and model._supports_attention_backend:
+            if way_of_packing(model.config) == MASKED_ROWS:
+                by_length = self._batches(groups, lambda group: (sum(group.lengths),), lambda group: len(group.places))
+                yield from map(self._score_packed, by_length)
+                return
         shared = [group for group in groups if len(group.places) > 1]
         for batch in self._batches(shared, attrgetter("lengths"), lambda group: len(group.places)):
             yield from self._score_shared(batch)
         whole = [group for group in groups if len(group.places) == 1]
         for batch in self._batches(whole, lambda group: (sum(group.lengths),)):
             yield self._score_whole(batch)
+
+    def _score_packed(self, batch: list[_Group]) -> _Scores:
+        """All in one row, by a plan: each token is computed once, and only the logits that are needed."""
+        rows, spans, places, targets = [], [], [], []
+        num_rows = 1 + max(len(group.places) for group in batch)  # the last is empty: without padding there is no plan
+        for number, group in enumerate(batch):
+            start = len(group.context) - 1  # a context's last token predicts the first of each continuation
+            for place, ids in zip(group.places, group.continuations, strict=True):
+                spans.append((len(rows), slice(start, start + len(ids))))
+                rows.append(group.context + ids[:-1])
+                places += [place] * len(ids)
+                targets += ids
+            rows += [[]] * ((number + 1) * num_rows - len(rows))
+        inputs = self._padded(rows)
+        mask = inputs["attention_mask"].unflatten(0, (len(batch), num_rows)).cpu()  # [B, C, T]
+        plan = plan_batch(mask, [len(group.context) for group in batch]).to(self.model.device)
+        kept, positions = torch.cat([plan.packed_index[span] for span in spans]).unique(return_inverse=True)
+        packed = packed_inputs(self.model.config, MASKED_ROWS, plan, inputs["input_ids"])
+        logits = self.model(**packed, logits_to_keep=kept, use_cache=False, return_dict=True).logits
+        return places, _score_targets(logits, [positions.tolist()], [targets])
 
     def _score_whole(self, batch: list[_Group]) -> _Scores:
         """Each row is a context and its only continuation."""
@@ -368,7 +403,7 @@ class CausalLMScorer(Scorer):
             if len(ids) > 1
         ]
         # `batch_tokens` bounds the copies of the contexts' keys and values.
-        for chunk in self._batches(rests, lambda rest: (num_read, len(rest[-1]) - 1)):
+        for chunk in self._batches(rests, lambda rest: (num_read, len(rest[-1]) - 1), are_split=True):
             rows, places, continuations = map(list, zip(*chunk, strict=True))
             inputs = self._padded([ids[:-1] for ids in continuations])  # [R, S]
             whole_mask = torch.cat([mask[rows], inputs["attention_mask"]], dim=1)

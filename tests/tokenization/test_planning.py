@@ -30,6 +30,11 @@ def test_a_common_context_lies_there_once():
     assert lists(plan, "row_sequence", "row_is_shared") == [[[0, 0, 0, 0, 0, 1]], [[True] * 3 + [False] * 3]]
     # The last shared token, 2, predicts the first token of either sequence.
     assert lists(plan, "target_tokens", "target_sources") == [[1, 2, 3, 4, 5], [0, 1, 2, 3, 2]]
+    # The second sequence adds nothing.
+    plan = plan_batch(torch.tensor([[[1, 1, 1], [1, 1, 0], [1, 1, 1]]]), [2])
+    assert lists(plan, "token_index", "position_ids") == [[0, 1, 2, 8], [[0, 1, 2, 2]]]
+    assert lists(plan, "packed_index", "row_index") == [[[0, 1, 2], [0, 1, 0], [0, 1, 3]], [[0, 1, 2, 3]]]
+    assert lists(plan, "target_tokens", "target_sources") == [[1, 2, 3], [0, 1, 1]]
 
 
 def test_padding_is_left_out():

@@ -29,10 +29,10 @@ def built_in(name, fields, head="ForCausalLM"):
     return getattr(transformers, f"{name}{head}")(getattr(transformers, f"{name}Config")(**fields))
 
 
-@pytest.fixture(scope="module", params=["gpt1", *BUILT_IN])
+@pytest.fixture(scope="module", params=["sdpa", "eager", *BUILT_IN])
 def model(request, tiny_model, randomise):
-    if request.param == "gpt1":
-        return tiny_model(GPT1ForCausalLM)
+    if request.param not in BUILT_IN:
+        return tiny_model(GPT1ForCausalLM, attn_implementation=request.param)
     head = "LMHeadModel" if "GPT" in request.param else "ForCausalLM"
     return randomise(built_in(request.param, BUILT_IN[request.param], head)).eval()
 
@@ -40,6 +40,12 @@ def model(request, tiny_model, randomise):
 @pytest.fixture(scope="module")
 def our_model(tiny_model):
     return tiny_model(GPT1ForCausalLM)
+
+
+@pytest.fixture(scope="module")
+def cache_model(tiny_model):
+    """It reads keys and values of a context as other decoders do: plans need the masks of `sdpa`."""
+    return tiny_model(GPT1ForCausalLM, attn_implementation="eager")
 
 
 @pytest.fixture
@@ -174,11 +180,14 @@ def test_batches_of_other_families_are_exact(family, family_scorer):
     assert largest_difference(scorer, requests, scorer.score_ids(others)) > 1e-3
 
 
-def test_the_comparison_sees_a_mix_up(our_model, monkeypatch):
-    """Negative control: keys of another row."""
-    exact = scoring._select_rows
-    monkeypatch.setattr(scoring, "_select_rows", lambda cache, rows: exact(cache, rows.flip(0)))
-    assert largest_difference(CausalLMScorer(our_model), make_requests()) > 0.1
+def test_the_comparison_sees_a_mix_up(our_model, cache_model, monkeypatch):
+    """Negative controls: keys of another row, and a plan that shares a token too many."""
+    select, plan = scoring._select_rows, scoring.plan_batch
+    monkeypatch.setattr(scoring, "_select_rows", lambda cache, rows: select(cache, rows.flip(0)))
+    monkeypatch.setattr(scoring, "plan_batch", lambda mask, shared: plan(mask, [number + 1 for number in shared]))
+    requests = [ScoringRequest([1, 2, 3], [[4, 5, 6], [7, 8, 9]]), ScoringRequest([4, 5, 6], [[7, 8, 9], [1, 2, 3]])]
+    for model in (our_model, cache_model):
+        assert largest_difference(CausalLMScorer(model), requests) > 0.1
 
 
 def read_tokens(scorer, requests):
@@ -192,15 +201,22 @@ def read_tokens(scorer, requests):
     return seen
 
 
-def test_a_context_is_read_once(our_model, randomise):
+def test_a_context_is_read_once(cache_model, our_model, randomise):
     requests = [ScoringRequest(list(range(15)), [[20 + choice] * (2 + choice) for choice in range(4)])]
-    assert read_tokens(CausalLMScorer(our_model), requests) == [(1, 15), (4, 4)]
-    assert read_tokens(CausalLMScorer(our_model, batch_tokens=38), requests) == [(1, 15), (2, 4), (2, 2)]
+    assert read_tokens(CausalLMScorer(our_model), requests) == [(1, 15 + 1 + 2 + 3 + 4)]
+    assert read_tokens(CausalLMScorer(cache_model), requests) == [(1, 15), (4, 4)]
+    assert read_tokens(CausalLMScorer(cache_model, batch_tokens=38), requests) == [(1, 15), (2, 4), (2, 2)]
+    uneven = [ScoringRequest([1, 2, 3], [[4] * (1 + length) for length in [8] * 8 + [7, 6, 1]])]
+    assert read_tokens(CausalLMScorer(cache_model), uneven) == [(1, 3), (9, 8), (2, 6)]
+    short = [ScoringRequest([1, 2, 3], [[4], [5]]), ScoringRequest([6], [[4], [5, 6]])]
+    assert read_tokens(CausalLMScorer(our_model), short) == [(1, 3 + 1 + 1)]
     pair = [ScoringRequest([1, 2, 3, 4, 5], [[6, 7]] * 4)] * 2  # 4 rows of 6 tokens each
-    assert read_tokens(CausalLMScorer(our_model, batch_tokens=48), pair) == [(2, 5), (8, 1)]
-    assert read_tokens(CausalLMScorer(our_model, batch_tokens=47), pair) == [(1, 5), (4, 1)] * 2
+    assert read_tokens(CausalLMScorer(cache_model, batch_tokens=48), pair) == [(2, 5), (8, 1)]
+    assert read_tokens(CausalLMScorer(cache_model, batch_tokens=47), pair) == [(1, 5), (4, 1)] * 2
+    assert read_tokens(CausalLMScorer(our_model, batch_tokens=48), pair) == [(1, 2 * (5 + 4))]
+    assert read_tokens(CausalLMScorer(our_model, batch_tokens=47), pair) == [(1, 5 + 4)] * 2
     labels = [ScoringRequest([1, 2, 3], [[4], [5]]), ScoringRequest([6], [[4], [5]])]
-    assert read_tokens(CausalLMScorer(our_model), labels) == [(2, 3)]
+    assert read_tokens(CausalLMScorer(cache_model), labels) == [(2, 3)]
     without_cache = CausalLMScorer(randomise(built_in("OpenAIGPT", BUILT_IN["OpenAIGPT"], "LMHeadModel")).eval())
     without_cache.score_ids([])  # tries a small batch first
     assert read_tokens(without_cache, [ScoringRequest([1, 2, 3], [[4, 5], [6]])]) == [(2, 4)]
@@ -284,10 +300,10 @@ def test_a_long_context_loses_its_beginning(our_model, warnings):
     assert warnings == ["1 of 2 contexts were cut at the beginning, by up to 9 tokens, to fit into 24 tokens."]
 
 
-def test_rows_that_only_fit_apart(our_model):
+def test_rows_that_only_fit_apart(cache_model):
     """A long context and a long continuation of another one would together need more positions than there are."""
     requests = [([*range(20)], [[1, 2], [3, 4]]), ([5, 6], [[*range(15)], [*range(15, 30)]])]
-    scorer = CausalLMScorer(our_model)
+    scorer = CausalLMScorer(cache_model)
     assert read_tokens(scorer, requests) == [(1, 20), (2, 1), (1, 2), (2, 14)]
     assert largest_difference(scorer, requests) < 1e-5
 
