@@ -49,8 +49,9 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
         f"{cola['normalised']:+.2f}), sst2 accuracy {sst2['accuracy']:.3f} (normalised {sst2['normalised']:+.2f})\n"
         f"written to {output}\n"
     )
-    zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1"])
-    zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1", "--calibrate"])
+    for more in ([], ["--calibrate"]):
+        output.unlink()
+        zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1", *more])
     (result,) = json.loads(output.read_text())["results"]
     _, shown, calibrated = (result.scores for _, result in asked["sst2"])
     assert shown[0] != pytest.approx(calibrated[0], abs=0.01)
@@ -93,8 +94,9 @@ def test_openai_gpt_scores_as_the_folder_converted_from_it(openai_gpt_folder, pl
     thresholds = []
     for model in (openai_gpt_folder, tmp_path / "gpt1"):
         arguments = ["--model", str(model), "--data_dir", str(tmp_path / "data"), "--tasks", "cola", "--device", "cpu"]
-        zero_shot.main([*arguments, "--output_file", str(tmp_path / "results.json")])
-        (result,) = json.loads((tmp_path / "results.json").read_text())["results"]
+        output = tmp_path / f"{len(thresholds)}.json"
+        zero_shot.main([*arguments, "--output_file", str(output)])
+        (result,) = json.loads(output.read_text())["results"]
         thresholds.append(result["tasks"]["cola"]["threshold"])
     assert thresholds[0] == pytest.approx(thresholds[1], rel=1e-5)
 
