@@ -52,9 +52,9 @@ def main(arguments: list[str]) -> None:
     places = [(Path(folder, name), name) for name in saved_revisions(folder)] if args.branches else []
     if args.branches and not places:
         raise ValueError(f"{folder} has no folders chck_…. Train with --save_at_words, or leave --branches out.")
-    with explained(args.repo_id, folder):
+    with explained(args.repo_id, folder, args.revision, more=["--branches"] if args.branches else []):
         repo_id = hf_api().create_repo(args.repo_id, private=args.private, exist_ok=True).repo_id
-    for path, branch in [*places, (Path(folder), None)]:
+    for path, branch in [*places, (Path(folder), args.revision)]:
         if branch is not None:
             with explained(repo_id, str(path), branch):
                 hf_api().create_branch(repo_id, branch=branch, exist_ok=True)

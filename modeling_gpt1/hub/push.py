@@ -7,7 +7,7 @@ the command that uploads it later.
 import re
 import shlex
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -58,17 +58,20 @@ def check_right_to_write(repo_id: str, token: str | None) -> None:
 
 
 @contextmanager
-def explained(repo_id: str, folder: str, revision: str | None = None, is_trained: bool = True) -> Iterator[None]:
+def explained(
+    repo_id: str, folder: str, revision: str | None = None, is_trained: bool = True, more: Sequence[str] = ()
+) -> Iterator[None]:
     """Turns whatever stops an upload into a [`PushError`] that says where the result lies and how to go on.
 
-    The content of the folder cannot tell whether there is a result: it may be an older one, to be replaced.
+    The content of the folder cannot tell whether there is a result: it may be an older one, to be replaced. `more` are
+    other flags of the command that goes on.
     """
     try:
         yield
     except Exception as error:  # from the hub, the network or the card's metadata: none may hide the result
         cause = SECRET.sub(REDACTED, " ".join(str(error).split())).rstrip(".") or type(error).__name__
         command = ["gpt1", "push", str(folder), "--repo_id", repo_id]
-        command += [] if revision is None else ["--revision", revision]
+        command += [*([] if revision is None else ["--revision", revision]), *more]
         # A traceback shows the causes, too.
         has_secret = SECRET.search("".join(traceback.format_exception(error)))
         raise PushError(

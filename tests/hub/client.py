@@ -177,6 +177,7 @@ def push_checkpoints(folder: Path) -> None:
     generation = ("--prompts", "ann", "--max_new_tokens", "8", "--temperature", "0", "--device", "cpu")
     for place in (("me/babylm", "--revision", "chck_2M"), (str(run / "chck_2M"),), ("me/babylm",)):
         run_command("generate", "--model", *place, *generation)
+    run_command("push", str(run / "chck_2M"), "--repo_id", "me/babylm", "--revision", "again")
     run_command("push", str(run), "--repo_id", "me/cannot-commit", "--branches")
 
 

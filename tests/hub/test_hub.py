@@ -95,7 +95,10 @@ def test_checkpoints_are_pushed_to_branches_of_their_names(visit):
     run = visit.folder / "babylm"
     branches = ("chck_2M", "chck_10M", "main")
     told = [line for line in lines if " is in me/babylm, branch " in line]
-    assert told == [f"{run / name.replace('main', '')} is in me/babylm, branch {name}" for name in branches]
+    assert told[:-1] == [f"{run / name.replace('main', '')} is in me/babylm, branch {name}" for name in branches]
+    assert told[-1] == f"{run / 'chck_2M'} is in me/babylm, branch again"  # and main is still the run's, see below
+    again = visit.hub.files("me/babylm@again")["model.safetensors"]
+    assert again == (run / "chck_2M" / "model.safetensors").read_bytes()
     for branch in branches:
         files = visit.hub.files("me/babylm" if branch == "main" else f"me/babylm@{branch}")
         weights = (run / branch.replace("main", "") / "model.safetensors").read_bytes()

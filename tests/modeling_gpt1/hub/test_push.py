@@ -27,12 +27,12 @@ from modeling_gpt1.hub.push import NEVER_PUSHED, REMEDY, PushError, explained
 @pytest.mark.parametrize("revision", [None, "v1.0"])
 def test_explanation(error, cause, revision, tmp_path):
     folder = str(tmp_path / "my results")
-    with pytest.raises(PushError) as failure, explained("me/x", folder, revision):
+    with pytest.raises(PushError) as failure, explained("me/x", folder, revision, more=["--branches"]):
         raise error
     assert failure.value.__cause__ is (None if "hf_" in str(error) else error)
     assert str(failure.value) == (
         f"The push to me/x failed: {cause}. Nothing is lost: the complete result is in {folder}. {REMEDY} and run:\n"
-        f"gpt1 push '{folder}' --repo_id me/x" + (" --revision v1.0" if revision else "")
+        f"gpt1 push '{folder}' --repo_id me/x" + (" --revision v1.0" if revision else "") + " --branches"
     )
 
 
