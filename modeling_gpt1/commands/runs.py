@@ -35,7 +35,7 @@ from .. import GPT1Config
 from ..hub.model_kinds import without_adapter
 from ..inference.devices import accelerator_name
 from ..training.callbacks import ProgressBar, ReadableLog
-from ..training.checkpoint import checkpoint_to_resume, newest_whole_checkpoint
+from ..training.checkpoint import OF_OPTIMIZER, checkpoint_to_resume, newest_whole_checkpoint
 from ..training.families import FAMILIES
 from .arguments import CommandParser, read_settings
 
@@ -179,6 +179,7 @@ class RunCallback(TrainerCallback):
             logger.info(line)
         if self.is_finished or not args.should_log:
             return
+        self.parser.settings |= {name: getattr(args, name) for name in OF_OPTIMIZER}  # a checkpoint has its own
         self.parser.write_settings(Path(args.output_dir, SETTINGS))
         if self.checkpoint is not None and hasattr(lr_scheduler, "lr_lambdas"):
             planned = TrainerState.load_from_json(str(Path(self.checkpoint, TRAINER_STATE_NAME))).max_steps

@@ -31,7 +31,9 @@ CHECKPOINT_NAME = "checkpoint.json"
 # Pushes to the hub skip names that begin with "_".
 INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
-SETTINGS = "learning_rate weight_decay per_device_train_batch_size gradient_accumulation_steps world_size seed".split()
+# Settings of a run; the state of the optimizer restores the first.
+OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
+SETTINGS = (*OF_OPTIMIZER, "per_device_train_batch_size", "gradient_accumulation_steps", "world_size", "seed")
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
@@ -150,14 +152,18 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
             )
 
 
-def warn_of_other_settings(checkpoint: str, before: dict[str, Any], args: TrainingArguments) -> None:
+def keep_settings(checkpoint: str, before: dict[str, Any], args: TrainingArguments) -> None:
+    """Says which settings of a resumed run are new, and takes those back that the optimizer has from before."""
     now = {name: getattr(args, name) for name in SETTINGS if name in before}
     changes = [f"{name} was {before[name]} and is {now[name]}" for name in now if now[name] != before[name]]
     if changes:
         logger.warning(
             f"This run resumes from {checkpoint}, but with other settings: {', '.join(changes)}. Pass the old ones to "
-            "get the result of an uninterrupted run. Learning rate and weight decay stay the old ones in any case."
+            "get the result of an uninterrupted run. Learning rate, weight decay and Adam's numbers stay the old ones "
+            "in any case."
         )
+    for name in set(OF_OPTIMIZER) & before.keys():
+        setattr(args, name, before[name])
 
 
 # ---- Writing

@@ -32,12 +32,12 @@ from .checkpoint import (
     clear_leftovers,
     delete_old_checkpoints,
     explained,
+    keep_settings,
     leave_out_tied_weights,
     publish_checkpoint,
     publish_model,
     read_content,
     remove_staging,
-    warn_of_other_settings,
     write_model,
 )
 from .measures import Throughput
@@ -124,7 +124,7 @@ class ResumableTrainer(Trainer):
         if self._checkpoint is None:
             return
         content = read_content(self._checkpoint)
-        warn_of_other_settings(self._checkpoint, content.get("settings", {}), self.args)
+        keep_settings(self._checkpoint, content.get("settings", {}), self.args)
         progress = content["progress"]
         self._total_loss_scalar = progress["total_loss"]
         losses = progress["running_losses"]

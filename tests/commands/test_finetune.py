@@ -338,7 +338,10 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     shutil.rmtree(output / "checkpoint-2")
     (output / "predictions.jsonl").touch()
     caplog.clear()
-    finetune.main([*(word for word in command if word != "--do_eval"), "--logging_steps", "1"])  # it was 500
+    again = ["--logging_steps", "1", "--weight_decay", "0.5"]  # they were 500 and 0.01
+    finetune.main([*(word for word in command if word != "--do_eval"), *again])
+    assert "\nweight_decay: 0.01\n" in (output / "run.yaml").read_text(encoding="utf-8")
+    assert "| weight_decay | 0.01 |" in (output / "README.md").read_text(encoding="utf-8")
     assert f"; goes on from {output / 'checkpoint-1'}" in "".join(caplog.messages)
     assert f" parameters, from {output / 'checkpoint-1'}; on CPU" in "".join(caplog.messages)
     assert [line for line in caplog.messages if line.startswith("step 2/2 · loss ")]

@@ -257,6 +257,11 @@ def test_other_settings_are_told(tmp_path, monkeypatch):
     told = "learning_rate was 0.01 and is 0.5, weight_decay was 0.01 and is 0.2, per_device_train_batch_size was 3 "
     assert told + "and is 2, seed was 42 and is 1." in said[0]
     assert trainer.lr_scheduler.base_lrs == [0.01, 0.01]
+    # What the optimizer did is what the card and the next checkpoint tell.
+    decays = {group["weight_decay"] for group in trainer.optimizer.param_groups}
+    assert decays == {0.0, trainer.args.weight_decay} == {0.0, 0.01} and trainer.args.learning_rate == 0.01
+    found = checkpoints.newest_whole_checkpoint(tmp_path)
+    assert checkpoints.read_content(found)["settings"]["weight_decay"] == 0.01
 
 
 def add(trainer, callback):
