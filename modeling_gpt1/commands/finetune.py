@@ -130,7 +130,7 @@ class DataArguments:
         is_same = self.traversal == config.traversal
         if is_same and not is_training and is_regression(config):
             self.regression = True
-        columns = parse_columns(self.columns) or (is_same and config.columns)
+        columns = {**((is_same and config.columns) or {}), **parse_columns(self.columns)}
         if self.traversal is None or not columns:
             missing = "columns" if self.traversal else "traversal"
             raise ValueError(

@@ -57,7 +57,7 @@ class PredictionArguments(OpenedModel):
     file: str = HfArg(help="The rows: a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file.")
     delimiter: str | None = HfArg(default=None, help="What separates the cells of a .csv file. Default: found in it.")
     output_file: str | None = HfArg(default=None, help="Where to write: .csv, or JSON lines. Default: the terminal.")
-    columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
+    columns: list[str] = HfArg(default_factory=list, help="role=column pairs, where others than in fine-tuning.")
     keep: list[str] = HfArg(default_factory=list, help="Columns of the file that the output has, too.")
     metric_name: str | None = HfArg(default=None, help="Score of labelled rows, such as f1_macro.")
     skip_bad_rows: bool = HfArg(default=False, help="Exit with 0 even if some rows cannot be read.")
@@ -79,7 +79,7 @@ class PredictionArguments(OpenedModel):
 
 def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task, Dataset]:
     """The task that a fine-tuned folder stores, and the file's rows, whose labels are numbers if all can be."""
-    columns = parse_columns(args.columns) or config.columns
+    columns = {**(config.columns or {}), **parse_columns(args.columns)}
     if config.traversal is None or not columns or not has_task_head(config):
         lacks = "traversal or no columns (--columns) of a task" if has_task_head(config) else "task head"
         raise ValueError(f"--model {args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")

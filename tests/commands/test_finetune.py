@@ -674,6 +674,13 @@ def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys
     printed = capsys.readouterr()
     assert [record["id"] for record in read_rows(printed.out)] == list(range(7))
     assert printed.err.splitlines()[-2:] == [told, scored]
+    out = ["--output_dir", str(tmp_path / "eval"), "--use_cpu", "--report_to", "none"]
+    named = [{"body": row["review"], "mood": row["mood"]} for row in ROWS["classification"]]
+    renamed = write_rows(tmp_path / "renamed.jsonl", named)
+    predict.main([words[0], "--file", renamed, "--columns", "text=body", "--device", "cpu"])
+    assert capsys.readouterr().err.splitlines()[-1] == "2 rows have a label · accuracy 1.00"  # of the folder's column
+    finetune.main(["--model", words[0], "--validation_file", renamed, "--columns", "text=body", "--do_eval", *out])
+    assert read_json(tmp_path / "eval" / "eval_results.json")["eval_accuracy"] == 1
     assert "no column 'idd' to keep (did you mean 'id'?)" in refused(*words, "idd")
     assert "--keep label is the name" in refused(*words, "label")
 
