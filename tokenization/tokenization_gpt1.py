@@ -104,8 +104,8 @@ class GPT1Tokenizer(TokenizersBackend):
         if not any(token.endswith(END_OF_WORD) for token in tokenizer.get_vocab()):
             raise ValueError(
                 f"{pretrained_model_name_or_path} has no tokenizer of GPT-1's kind: no token ends in {END_OF_WORD}. "
-                "It needs tokenizer.json, or vocab.json and merges.txt. Open a tokenizer of another kind with "
-                "`tokenization.open_tokenizer`."
+                "Give the folder or hub id of one, with tokenizer.json, or vocab.json and merges.txt; "
+                "`tokenization.open_tokenizer` opens those of other kinds, too."
             )
         if kwargs.get("_from_pipeline") == "text-generation":
             tokenizer.goes_on = True

@@ -100,7 +100,10 @@ class CommandParser(HfArgumentParser):
         self.check_flags(words)
         namespace, rest = super().parse_known_args(words)
         if getattr(namespace, "preset", None):
-            self.set_defaults(**read_settings(PRESETS)[namespace.preset])
+            preset = read_settings(PRESETS)[namespace.preset]
+            if namespace.tokenizer_name:
+                del preset["num_merges"]  # of a tokenizer that is learnt
+            self.set_defaults(**preset)
             namespace, rest = super().parse_known_args(words)
         del namespace.config
         self.settings = dict(vars(namespace))

@@ -119,8 +119,12 @@ class StartArguments(runs.ModelArguments):
     language: str = HfArg(default="en", help="Language of the text, for the model card.")
 
     def __post_init__(self):
+        if self.preset and self.model:
+            raise ValueError(
+                f"--preset {self.preset} is for a fresh model, but --model is {self.model}. Leave one of them out."
+            )
         super().__post_init__()
-        if self.num_merges is not None and (self.tokenizer_name or self.model) and self.preset is None:
+        if self.num_merges is not None and (self.tokenizer_name or self.model):
             raise ValueError(
                 f"--num_merges {self.num_merges} learns a tokenizer, but that of {self.tokenizer_name or self.model} "
                 "was given. Leave one of them out."

@@ -61,8 +61,8 @@ def prepare_finetuning(
     its own tokenizer writes around texts. The model's configuration gets the task's traversal and class names.
 
     Args:
-        model (`str` or `PreTrainedConfig`): a checkpoint of gpt1, openai-gpt, GPT-2 or another family, folder or hub
-            id; or the configuration of a fresh GPT-1, whose vocabulary size is taken from the tokenizer.
+        model (`str` or `PreTrainedConfig`): a checkpoint of gpt1, openai-gpt, GPT-2 or another family: folder, hub id
+            or `gpt1-novels`; or the configuration of a fresh GPT-1, whose vocabulary size is taken from the tokenizer.
         task (`str` or `Task`): name of one of the paper's tasks, or the result of `tokenization.load_files`.
         tokenizer (`str` or `PreTrainedTokenizerBase`, *optional*): folder, hub id or tokenizer. Default: the
             checkpoint's own.

@@ -146,13 +146,17 @@ def test_a_preset_is_where_settings_begin(tmp_path):
 
     for preset in ("babylm-10m", "babylm-100m"):
         model, corpus, training = read("--preset", preset, "--learning_rate", "1e-4", "--tokenizer_name", "t")
-        assert model.fresh_config().hidden_size == 256 and model.tokenizer_name == "t" and model.num_merges == 8000
+        assert model.fresh_config().hidden_size == 256 and model.tokenizer_name == "t" and model.num_merges is None
         assert (len(corpus.save_points()), corpus.max_words) == (19, "100M")
         assert (training.learning_rate, training.warmup_steps, training.bf16) == (1e-4, 200, True)
     (tmp_path / "run.yaml").write_text("preset: babylm-10m\nmax_words: 5M\n", encoding="utf-8")
     _, corpus, training = read("--config", str(tmp_path / "run.yaml"), "--seed", "3")
     assert (corpus.max_words, training.learning_rate, training.seed) == ("5M", 2e-3, 3)
-    assert read()[2].learning_rate == 2.5e-4
+    assert read()[2].learning_rate == 2.5e-4 and read("--preset", "babylm-10m")[0].num_merges == 8000
+    with pytest.raises(ValueError, match="--num_merges 9 learns a tokenizer, but that of t was given"):
+        read("--preset", "babylm-10m", "--tokenizer_name", "t", "--num_merges", "9")
+    with pytest.raises(ValueError, match="--preset babylm-10m is for a fresh model, but --model is m. Leave one"):
+        read("--preset", "babylm-10m", "--model", "m")
     with pytest.raises(ValueError, match="'babylm' .choose from 'babylm-10m', 'babylm-100m'"):
         read("--preset", "babylm")
 
