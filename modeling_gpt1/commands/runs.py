@@ -92,9 +92,8 @@ def parse_overrides(
         if name not in known or not value:
             near = nearest(name, whole - {name}) or nearest(name, known - {name})
             raise ValueError(
-                f"--config_overrides has {pair!r}{near}; field=value is needed, with a field "
-                f"of {config_class.__name__} such as hidden_size=256 that does not come from the tokenizer or the "
-                "data."
+                f"--config_overrides has {pair!r}{near}; field=value is needed, of a field of {config_class.__name__}"
+                " such as hidden_size=256 that does not come from the tokenizer or the data."
             )
         try:
             is_word = value.lower() in ("true", "false", "none")
@@ -149,8 +148,7 @@ def set_up_logging(args: TrainingArguments) -> None:
     logging.getLogger("modeling_gpt1").setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
     transformers.utils.logging.disable_progress_bar()  # of loading and saving weights, below the run's own
-    # Trainer gives each model the ids of the tokenizer's [s] and [e], and says so at each start. Of a resumed run's
-    # other settings, our trainers tell what counts.
+    # Trainer says at each start that the model gets the tokenizer's ids, and what our trainers say of a resumed run.
     for said in ("PAD/BOS/EOS", "do not match the ones in"):
         logging.getLogger("transformers.trainer_utils").addFilter(lambda of, said=said: said not in of.getMessage())
 

@@ -144,9 +144,8 @@ def get_heuristic(name: str) -> Heuristic:
     plain = re.sub(r"[\s_-]", "", name.lower())
     if plain not in by_plain_name:
         raise ValueError(
-            f"Task {name!r} has no zero-shot heuristic{nearest(name, HEURISTICS)}. Those with one: "
-            f"{', '.join(HEURISTICS)}. For your own data, build a Heuristic from a Task and a function that maps a "
-            "row to its candidates."
+            f"Task {name!r} has no zero-shot heuristic{nearest(name, HEURISTICS)}. Known: {', '.join(HEURISTICS)}. "
+            "For your own data, build a Heuristic from a Task and a function that maps a row to its candidates."
         )
     return by_plain_name[plain]
 
