@@ -35,9 +35,10 @@ PROMPTS = (
 )
 GREEDY = "when the door was opened ,"  # the tests ask for the ids that follow
 DATA = (
-    "1,070 works of fiction in English (100 million words), published until 1930 and in the public domain; 977 of "
-    "them from Project Gutenberg and Standard Ebooks"
+    "936 works of fiction in English (87 million words), published until 1930 and in the public domain; 855 of them "
+    "from Project Gutenberg and Standard Ebooks"
 )
+WORDS = 87_210_531  # of these works
 LIMITS = [
     "It has 5 million parameters: its sentences wander, and its stories do not hold together.",
     "It knows no facts, follows no instructions and answers no questions.",
@@ -95,7 +96,8 @@ def main() -> None:
     args = parser.parse_args()
     state = read_json(args.checkpoint / "trainer_state.json")
     settings = yaml.safe_load((args.checkpoint.parent / "run.yaml").read_text(encoding="utf-8"))
-    words = [record["words_seen"] for record in state["log_history"] if "words_seen" in record][-1]
+    words = [record["words_seen"] for record in state["log_history"] if "words_seen" in record]
+    words = words[-1] if words else WORDS  # only a run with save points by words logs them
     make_folder(args.checkpoint)
     model, tokenizer = GPT1ForCausalLM.from_pretrained(NOVELS).eval(), GPT1Tokenizer.from_pretrained(NOVELS)
     result = {"updates": state["global_step"], "tokens": state["num_input_tokens_seen"], "words": words}

@@ -1,4 +1,4 @@
-"""GPT1PretrainingTrainer beside a loop in plain PyTorch, as a good engineer writes it for one device.
+"""GPT1PretrainingTrainer beside a loop in plain PyTorch, as a good engineer writes it, and beside GPT-2 in Trainer.
 
     python benchmarks/plain_loop.py                      # 117 M parameters, 32 × 512 tokens, bfloat16, compiled: a GPU
     python benchmarks/plain_loop.py --quick --rounds 1   # a tiny model, also on a CPU: a check of the script
@@ -6,7 +6,8 @@
 
 The loop has the paper's model as one compiled module, autocast, fused AdamW, clipping, a cosine and a logged loss. The
 trainer runs with its defaults: logs, throughput, checks. Both begin with the same weights, whose losses must agree to
-1e-4, and read the same blocks. A round trains each anew; the first updates, in which it compiles, are not timed.
+1e-4. transformers' Trainer trains and compiles GPT2LMHeadModel of the same sizes with the same settings. All read the
+same blocks. A round trains each anew; the first updates, in which it compiles, are not timed.
 """
 
 import copy
@@ -18,15 +19,15 @@ import torch
 from harness import SMALL, check_agreement, comparisons, main, rounds_of
 from torch import nn
 from torch.nn import functional as F
-from transformers import TrainerCallback, set_seed
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
 from modeling_gpt1.inference.devices import default_device
 from tokenization.planning import plan_blocks
 
-OURS, PEER = "GPT1PretrainingTrainer", "plain loop"
+OURS, PEER, GPT2 = "GPT1PretrainingTrainer", "plain loop", "GPT2LMHeadModel in Trainer"
 BATCH, WARM_UP, UPDATES = 32, 10, 60  # the timed updates follow the warm-up
-LEARNING_RATE, TARGET = 2.5e-4, 0.95
+LEARNING_RATE, TARGETS = 2.5e-4, {(PEER, "tokens/s"): 0.95, (GPT2, "tokens/s"): 1.25}
 
 
 class Block(nn.Module):
@@ -99,11 +100,24 @@ def collate(blocks: list[np.ndarray]) -> dict:
     return {"input_ids": ids, "attention_mask": mask, "labels": ids, "plan": plan_blocks(mask)}
 
 
-def run_trainer(model: GPT1ForCausalLM, blocks, batch: int, marks: tuple[int, int], device: torch.device) -> float:
-    """The same with our trainer."""
+def collate_plain(blocks: list[np.ndarray]) -> dict:
+    ids = torch.from_numpy(np.stack(blocks))
+    return {"input_ids": ids, "labels": ids}
+
+
+def run_trainer(model, blocks: np.ndarray, batch: int, marks: tuple[int, int], device: torch.device) -> float:
+    """The same with our trainer, or for GPT-2 with transformers' own."""
+    is_own = isinstance(model, GPT1ForCausalLM)
     updates = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": 1, "max_steps": marks[1]}
-    settings = {"warmup_steps": 0, "logging_steps": 10, "bf16": True, "torch_compile": True}
+    settings = {
+        "warmup_steps": 0,
+        "logging_steps": 10,
+        "bf16": True,
+        "torch_compile": True,
+        "optim": "adamw_torch_fused",
+    }
     settings |= {"save_strategy": "no", "disable_tqdm": True, "use_cpu": device.type == "cpu"}
+    settings |= {} if is_own else {"learning_rate": LEARNING_RATE, "lr_scheduler_type": "cosine", "report_to": "none"}
     times, clock = {}, TrainerCallback()
 
     def note(args, state, control, **kwargs):
@@ -112,8 +126,9 @@ def run_trainer(model: GPT1ForCausalLM, blocks, batch: int, marks: tuple[int, in
 
     clock.on_step_end = note
     with tempfile.TemporaryDirectory() as folder:
-        arguments = GPT1PretrainingArguments(folder, **updates, **settings)
-        GPT1PretrainingTrainer(model, arguments, collate, list(blocks), callbacks=[clock]).train()
+        arguments = (GPT1PretrainingArguments if is_own else TrainingArguments)(folder, **updates, **settings)
+        train = GPT1PretrainingTrainer if is_own else Trainer
+        train(model, arguments, collate if is_own else collate_plain, list(blocks), callbacks=[clock]).train()
     return times[marks[1]] - times[marks[0]]
 
 
@@ -130,6 +145,9 @@ def compare(rounds: int, quick: bool) -> list[dict]:
     batch, marks = (2, (1, 3)) if quick else (BATCH, (WARM_UP, UPDATES))
     set_seed(0)
     start = GPT1ForCausalLM(GPT1Config(**SMALL, n_positions=32) if quick else GPT1Config())
+    names = "vocab_size hidden_size num_hidden_layers num_attention_heads max_position_embeddings".split()
+    sizes = {name: getattr(start.config, name) for name in names}
+    gpt2 = GPT2Config(**sizes, use_cache=False, bos_token_id=0, eos_token_id=0)
     shape = (marks[1] * batch, start.config.max_position_embeddings)
     blocks = np.random.default_rng(0).integers(1, start.config.vocab_size, shape)
     ids = torch.from_numpy(blocks[:2])
@@ -138,11 +156,15 @@ def compare(rounds: int, quick: bool) -> list[dict]:
     num_tokens = (marks[1] - marks[0]) * batch * shape[1]
 
     def measure(name: str) -> dict[str, float]:
-        run, model = (run_trainer, copy.deepcopy(start)) if name == OURS else (run_loop, PlainGPT1(start))
+        run, model = {
+            OURS: lambda: (run_trainer, copy.deepcopy(start)),
+            PEER: lambda: (run_loop, PlainGPT1(start)),
+            GPT2: lambda: (run_trainer, GPT2LMHeadModel(gpt2)),
+        }[name]()
         return {"tokens/s": num_tokens / run(model, blocks, batch, marks, device)}
 
     work = f"pre-training {batch} × {shape[1]}, bfloat16, compiled"
-    return comparisons(work, rounds_of([OURS, PEER], rounds, measure), OURS, {(PEER, "tokens/s"): TARGET})
+    return comparisons(work, rounds_of([OURS, PEER, GPT2], rounds, measure), OURS, TARGETS)
 
 
 if __name__ == "__main__":

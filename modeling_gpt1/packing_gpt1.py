@@ -60,10 +60,9 @@ def plan_to_follow(
         return None
     if getattr(model.get_input_embeddings(), "neftune_noise_alpha", None):  # this noise depends on the padded length
         return None
-    refusal = (
-        f"The batch does not belong to its `plan`, which was made for `input_ids` of shape {list(plan.shape)}, their "
-        "attention mask and the beginnings that sequences share. Remove `plan` from the batch, or make the collator "
-        "with `plan=False`, where code changes or cuts batches."
+    refusal = (  # CUDA takes no message of 255 bytes or more
+        f"The batch does not belong to its `plan`, which was made for `input_ids` of shape {list(plan.shape)}. Remove "
+        "`plan` from the batch, or make the collator with `plan=False`, where code changes or cuts batches."
     )
     plan = plan.to(input_ids.device, non_blocking=True)
     given = [tensor for tensor in (input_ids, attention_mask, labels) if tensor is not None]

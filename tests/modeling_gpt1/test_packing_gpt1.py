@@ -203,9 +203,15 @@ def test_a_plan_of_another_batch_is_refused(warnings, case, change):
 @pytest.mark.parametrize("change", [another_mask, other_ids, lambda batch: batch["mc_token_ids"][0].fill_(-1)])
 def test_a_device_stops_where_a_plan_does_not_fit(monkeypatch, change):
     """Where values cannot be read without waiting; the third position is in padding."""
+
+    def assert_as_cuda(condition, message, on_the_cpu=torch._assert_async):
+        assert len(message.encode()) < 255, "CUDA refuses the message, also where the condition holds"
+        on_the_cpu(condition, message)
+
     model, collate, batches = make("multiple_choice")
     batch = collate(batches[0])
     monkeypatch.setattr(packing_gpt1, "can_read", lambda tensor: False)
+    monkeypatch.setattr(torch, "_assert_async", assert_as_cuda)
     model(**batch)
     change(batch)
     batch["mc_token_ids"] %= batch["input_ids"].shape[-1]
