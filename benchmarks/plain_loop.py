@@ -109,15 +109,9 @@ def run_trainer(model, blocks: np.ndarray, batch: int, marks: tuple[int, int], d
     """The same with our trainer, or for GPT-2 with transformers' own."""
     is_own = isinstance(model, GPT1ForCausalLM)
     updates = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": 1, "max_steps": marks[1]}
-    settings = {
-        "warmup_steps": 0,
-        "logging_steps": 10,
-        "bf16": True,
-        "torch_compile": True,
-        "optim": "adamw_torch_fused",
-    }
-    settings |= {"save_strategy": "no", "disable_tqdm": True, "use_cpu": device.type == "cpu"}
-    settings |= {} if is_own else {"learning_rate": LEARNING_RATE, "lr_scheduler_type": "cosine", "report_to": "none"}
+    settings = {"warmup_steps": 0, "logging_steps": 10, "learning_rate": LEARNING_RATE, "lr_scheduler_type": "cosine"}
+    settings |= {"bf16": True, "torch_compile": True, "use_cpu": device.type == "cpu"}
+    settings |= {"save_strategy": "no", "disable_tqdm": True}
     times, clock = {}, TrainerCallback()
 
     def note(args, state, control, **kwargs):
@@ -147,7 +141,7 @@ def compare(rounds: int, quick: bool) -> list[dict]:
     start = GPT1ForCausalLM(GPT1Config(**SMALL, n_positions=32) if quick else GPT1Config())
     names = "vocab_size hidden_size num_hidden_layers num_attention_heads max_position_embeddings".split()
     sizes = {name: getattr(start.config, name) for name in names}
-    gpt2 = GPT2Config(**sizes, use_cache=False, bos_token_id=0, eos_token_id=0)
+    gpt2 = GPT2LMHeadModel(GPT2Config(**sizes, use_cache=False, bos_token_id=0, eos_token_id=0))
     shape = (marks[1] * batch, start.config.max_position_embeddings)
     blocks = np.random.default_rng(0).integers(1, start.config.vocab_size, shape)
     ids = torch.from_numpy(blocks[:2])
@@ -156,11 +150,8 @@ def compare(rounds: int, quick: bool) -> list[dict]:
     num_tokens = (marks[1] - marks[0]) * batch * shape[1]
 
     def measure(name: str) -> dict[str, float]:
-        run, model = {
-            OURS: lambda: (run_trainer, copy.deepcopy(start)),
-            PEER: lambda: (run_loop, PlainGPT1(start)),
-            GPT2: lambda: (run_trainer, GPT2LMHeadModel(gpt2)),
-        }[name]()
+        model = PlainGPT1(start) if name == PEER else copy.deepcopy(start if name == OURS else gpt2)
+        run = run_loop if name == PEER else run_trainer
         return {"tokens/s": num_tokens / run(model, blocks, batch, marks, device)}
 
     work = f"pre-training {batch} × {shape[1]}, bfloat16, compiled"

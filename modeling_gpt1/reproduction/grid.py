@@ -111,17 +111,18 @@ class CellStore:
             return "left to another process that is running it", False
 
     def _run_locked(self, cell: Cell) -> str:
-        start, log_path = time.monotonic(), self.place("logs", f"{cell.key}.log")
+        start, words, log_path = time.monotonic(), [], self.place("logs", f"{cell.key}.log")
         # Every attempt has its own folder: processes of a killed attempt may still be writing into theirs.
         own_folder = TemporaryDirectory(prefix=f"{cell.key}-", dir=self.place("work"), ignore_cleanup_errors=True)
         try:
             with own_folder as work, log_path.open("w", encoding="utf-8") as log:
-                result = cell.run(lambda line: self.run_command(line, log), Path(work))
+                result = cell.run(lambda line: (words.extend(line), self.run_command(line, log)), Path(work))
         except Exception as error:  # whatever the error is, the other cells go on
             self.failures[cell.key] = describe_failure(error, log_path)
             return f"FAILED, {self.failures[cell.key]}"
-        seconds, machine = time.monotonic() - start, accelerator_name() or processor_name()
-        content = {**cell.facts, **cell.about, **result, "seconds": round(seconds, 1), "machine": machine}
+        seconds = round(time.monotonic() - start, 1)
+        machine = (None if "--use_cpu" in words else accelerator_name()) or processor_name()
+        content = {**cell.facts, **cell.about, **result, "seconds": seconds, "machine": machine}
         write_json(self.place("cells", f"{cell.key}.json"), content)
         return f"{describe_result(content)}, {timedelta(seconds=round(seconds))}"
 
