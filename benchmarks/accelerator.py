@@ -13,7 +13,7 @@ device has finished, after one round that is not counted. Ratios are computed ro
 what torch has allocated during the work, less what lay on the device before it.
 
 - Pre-training: forward in training mode (dropout 0.1), backward, fused AdamW; float32, bfloat16 autocast, and bfloat16
-  compiled: of ours the blocks, as `--torch_compile` does, of the built-in classes the whole model.
+  compiled: of ours the blocks, as `--torch_compile` does, and as a peer the whole; of the built-in classes the whole.
 - Fine-tuning with both losses: forward and backward, as `finetuning.py` describes it, in the same three ways.
 - Generation: greedy, of whole batches, with each model's own default cache, and ours with the static cache, which
   transformers compiles on a GPU; weights in float32 and in bfloat16.
@@ -44,7 +44,7 @@ OURS, PEER, GPT2 = "GPT1ForCausalLM", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
 CLASSES = {OURS: GPT1ForCausalLM, PEER: OpenAIGPTLMHeadModel, GPT2: GPT2LMHeadModel}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 WAYS = {"float32": (False, False), "bfloat16": (True, False), "bfloat16 compiled": (True, True)}  # bf16, compiled
-STATIC = "GPT1ForCausalLM, static cache"
+STATIC, WHOLE = "GPT1ForCausalLM, static cache", "GPT1ForCausalLM, compiled as a whole"
 BLOCKS = (32, 512)
 # As in finetuning.py, but batches of a GPU: B examples, C sequences each, T tokens, tokens that the sequences share.
 FINE_TUNING = {"RACE-shaped step": (8, 4, 380, 360), "Story-Cloze-shaped step": (32, 2, 64, 50)}
@@ -125,6 +125,7 @@ def pretraining(accelerator: Accelerator, folders: dict, blocks: tuple[int, int]
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True) for name, model in models.items()}
 
     compiled = accelerator.callers(models, OURS)
+    compiled[WHOLE], optimizers[WHOLE] = torch.compile(models[OURS], **accelerator.compiler), optimizers[OURS]
 
     def step(name: str, is_bf16: bool, is_compiled: bool) -> None:
         with accelerator.precision(is_bf16):
@@ -134,7 +135,8 @@ def pretraining(accelerator: Accelerator, folders: dict, blocks: tuple[int, int]
         optimizers[name].zero_grad()
 
     for way, how in WAYS.items():
-        works = {name: functools.partial(step, name, *how) for name in models}
+        names = [*models, WHOLE] if how[1] else models
+        works = {name: functools.partial(step, name, *how) for name in names}
         rows += rows_of(accelerator, f"pre-training step {blocks[0]} × {blocks[1]}, {way}", works, rounds)
     return rows
 

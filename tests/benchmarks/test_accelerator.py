@@ -17,6 +17,7 @@ def test_all_work_is_measured_beside_both_classes(accelerator, on_the_cpu):
     rows = accelerator.compare(rounds=1, quick=True)
     assert [(row["work"], row["peer"]) for row in rows] == [
         *((f"pre-training step 2 × 16, {way}", peer) for way in accelerator.WAYS for peer in OF_CLASSES),
+        (f"pre-training step 2 × 16, {list(accelerator.WAYS)[-1]}", accelerator.WHOLE),
         *((f"{FINE_TUNING}, {way}", "OpenAIGPTDoubleHeadsModel") for way in accelerator.WAYS),
         *((f"generation 8 + 4, batch 2, {dtype}", peer) for dtype in accelerator.DTYPES for peer in GENERATORS),
     ]
