@@ -134,7 +134,7 @@ def test_the_model_is_saved_after_words_that_were_read(books, caplog, capsys):
 
     told = generated(out, capsys, "--revision", "chck_200")
     assert told == generated(out / "chck_200", capsys) != generated(out, capsys)
-    with pytest.raises(ValueError, match="no checkpoint chck_1M. --revision may be one of: chck_0.4K, chck_200"):
+    with pytest.raises(ValueError, match="no checkpoint chck_1M. --revision may be: chck_0.4K, chck_200"):
         generated(out, capsys, "--revision", "chck_1M")
 
 
