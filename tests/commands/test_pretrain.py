@@ -155,7 +155,7 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     assert read()[2].learning_rate == 2.5e-4 and read("--preset", "babylm-10m")[0].num_merges == 8000
     with pytest.raises(ValueError, match="--num_merges 9 learns a tokenizer, but that of t was given"):
         read("--preset", "babylm-10m", "--tokenizer_name", "t", "--num_merges", "9")
-    with pytest.raises(ValueError, match="--preset babylm-10m is for a fresh model, but --model is m. Leave one"):
+    with pytest.raises(ValueError, match="--preset babylm-10m is for a fresh model; --model is m. Leave one"):
         read("--preset", "babylm-10m", "--model", "m")
     with pytest.raises(ValueError, match="'babylm' .choose from 'babylm-10m', 'babylm-100m'"):
         read("--preset", "babylm")
