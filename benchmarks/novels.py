@@ -106,6 +106,7 @@ def main() -> None:
         model,
         Path(NOVELS).name,
         license="apache-2.0",
+        language="en",
         place="modeling_gpt1.NOVELS",
         data={
             "data": DATA,

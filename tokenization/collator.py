@@ -98,9 +98,7 @@ class TraversalCollator:
             raise ValueError(f'Unknown traversal "{self.traversal}". Choose one of: {", ".join(TRAVERSALS)}.')
         self._kind = TRAVERSALS[self.traversal]
         if self.regression and self._kind.has_choices:
-            raise ValueError(
-                "multiple_choice does not support regression: its label is the index of the right choice."
-            )
+            raise ValueError("multiple_choice does not support regression: its label is the right choice's index.")
         if self.both_orders and self.traversal != "similarity":
             raise ValueError(
                 f"both_orders is for the pairs of similarity, but the traversal is {self.traversal}. Leave it out."
@@ -253,7 +251,7 @@ class TraversalCollator:
                 form = f"a finite number other than {NO_LABEL}, which the loss takes for no label"
             else:
                 fits = isinstance(label, numbers.Integral) and 0 <= label < (number or math.inf)
-                form = f"a class or choice, an integer from 0 {'upwards' if number is None else f'to {number - 1}'}"
+                form = f"a class or choice, an integer from 0 (the first) {f'to {number - 1}' if number else 'up'}"
             if label is not None and not fits:
                 raise ValueError(
                     f"{name}: the label is {label!r} of type {type(label).__name__}; it needs {form}. Correct the "

@@ -120,9 +120,7 @@ def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str, 
         if _is_hub_name(source):
             hub_shards += _hub_shards(source, name, split)
         elif name is not None:
-            raise ValueError(
-                f"{source} is not a data set of the hub, so it has no configuration {name}. Leave name out."
-            )
+            raise ValueError(f"{source} is no data set of the hub, so it has no configuration {name}. Leave name out.")
         else:
             files += find_files(os.path.abspath(source))
     return [*_file_shards(dict.fromkeys(files), document_per), *hub_shards]
@@ -176,9 +174,7 @@ def find_files(source: str) -> list[str]:
         found = [Path(source, path) for path in below if not any(part.startswith(".") for part in path.parts)]
     files = sorted(path for path in map(str, found) if os.path.isfile(path))
     if not files:
-        raise ValueError(
-            f"{source} matches no file. Give the path of a file or folder, or a pattern such as books/*.txt."
-        )
+        raise ValueError(f"{source} matches no file. Give the path of a file or folder, or a pattern, as books/*.txt.")
     for path in files:
         if _ending(path) not in KINDS:
             if "\0" in next(_read_text(path), ""):  # which refuses what is not UTF-8

@@ -9,7 +9,7 @@ import logging as standard_logging
 import math
 import re
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,8 @@ OWN_BUILDERS = FILE_BUILDERS | {".tsv": "csv", ".json": "json"}
 # A number, and its fraction. 007 is a name, and so is a number of more digits than 64 bits hold.
 NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?\s*")
 # Cells of a column that says whether a label holds.
-HOLDS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+HOLDS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "no": False, "yes": True}
+HIDDEN, MEANS_HIDDEN = -1, " -1 marks a row without a label, as in GLUE's test files."
 MOST = 1 << 53  # from here on a float does not tell whole numbers apart
 DELIMITERS = ",;\t"  # of a .csv or .tsv file
 # `seed` of the released datasets.py.
@@ -70,17 +71,14 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
     builder = next((builder for ending, builder in OWN_BUILDERS.items() if path.name.endswith(ending)), None)
     if builder is None or not path.is_file():
         what = "has an unknown file type" if path.is_file() else "does not exist"
-        raise ValueError(
-            f"{path} {what}. Pass the path of a file that ends in {', '.join(OWN_BUILDERS)}; save a spreadsheet as "
-            "CSV (UTF-8)."
-        )
+        raise ValueError(f"{path} {what}. Pass one of {', '.join(OWN_BUILDERS)}; save a spreadsheet as CSV (UTF-8).")
     try:
         if builder != "parquet":  # the reader of JSON takes bytes of another encoding without a word
             with fsspec.open(path, "rt", encoding="utf-8", compression="infer") as lines:
                 num_lines = sum(not line.isspace() for line in lines)
         options = csv_options(path, delimiter) if builder == "csv" else {}
         if delimiter is None and options.get("sep", ",") != "," and path.suffix == ".csv":
-            logger.warning(f"{path}: cells are separated by {options['sep']!r}.")
+            logger.warning_once(f"{path}: cells are separated by {options['sep']!r}.")
         if infer_types:
             options.pop("features", None)
         is_empty = builder == "csv" and num_lines < 2
@@ -100,7 +98,7 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
     if len(rows) == 0:
         raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
     if builder == "csv" and len(rows) != num_lines - 1:
-        logger.warning(
+        logger.warning_once(
             f"{path}: {num_lines - 1:,} lines make {counted(len(rows), 'row')}, as some cells hold line ends. If none "
             "should, a quotation mark is missing."
         )
@@ -111,8 +109,9 @@ def to_utf8(path: str | Path, error: UnicodeDecodeError) -> str:
     """How a file that is not UTF-8 becomes it."""
     if error.object.startswith(b"PK"):
         return "If it is a spreadsheet, save it as CSV (UTF-8)."
-    encoding = "UTF-16" if error.object.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
-    return f"If it is text in {encoding}, `iconv -f {encoding} -t UTF-8 {path} > NEW` changes it."
+    name = "UTF-16" if error.object.startswith((b"\xff\xfe", b"\xfe\xff")) else "ENCODING"
+    often = " (often WINDOWS-1252; WINDOWS-1251 for Cyrillic)" if name == "ENCODING" else ""
+    return f"If it is text in {name}{often}, `iconv -f {name} -t UTF-8 {path} > NEW` changes it."
 
 
 def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any]:
@@ -150,7 +149,8 @@ def are_all_labelled(rows: Dataset, column: str) -> bool:
 def _read_labels(rows: Dataset, column: str, source: str, *, by_name: bool = False) -> list:
     """The labels of a column, None for a missing one; of .csv and .tsv files as numbers where all are such texts.
 
-    With `by_name` a `ClassLabel` column, or one of lists of them, gives names, with None for −1, and not ids.
+    With `by_name` whole floats, which pandas makes beside an empty cell, are integers, and a `ClassLabel` column, or
+    one of lists of them, gives names, with None for −1.
     """
     feature = rows.features[column]
     labels = [None if is_missing(label) else label for label in rows[column][:]]
@@ -162,7 +162,9 @@ def _read_labels(rows: Dataset, column: str, source: str, *, by_name: bool = Fal
         found = [isinstance(label, str) and NUMBER.fullmatch(label) for label in labels if label is not None]
         if all(found):
             number = float if any(match[1] for match in found) else int
-            return [None if label is None else number(label) for label in labels]
+            labels = [None if label is None else number(label) for label in labels]
+    if by_name and all(label is None or isinstance(label, float) and label.is_integer() for label in labels):
+        return [None if label is None else int(label) for label in labels]
     return labels
 
 
@@ -205,10 +207,10 @@ def _write_labels(
         if task.multi_label:
             given = set(map(str, label))
             return [float(name in given) for name in ids] if given <= ids.keys() else None
-        return ids.get(str(label), number_of(label) if are_ids or not ids else None)
+        return ids.get(str(label), number_of(label) if are_ids or not ids or (is_test and label == HIDDEN) else None)
 
-    found = [None if label is None else convert(label) for label in labels]
     is_test = split in task.test_splits
+    found = [None if label is None else convert(label) for label in labels]
     bad = {row: column for row, new in enumerate(found) if new is None and not (is_test and labels[row] is None)}
     bad |= bad_texts or {}
     kept = [row for row in range(len(rows)) if row not in bad]
@@ -218,6 +220,8 @@ def _write_labels(
             f"{len(bad)} of {counted(len(rows), 'row')} of {source} lack a text or a label that can be used (the "
             f"first is 0): {first}. The label needs {needed}."
         )
+        if ids and any(labels[row] == HIDDEN for row in bad):
+            what += f"{MEANS_HIDDEN} If it is a class, give the classes names."
         if not skip or not kept:
             or_skip = "" if skip is None else ", or pass `skip_bad_rows` to leave them out"
             raise ValueError(f"{what} Correct or remove them{or_skip}.")
@@ -372,6 +376,9 @@ def load_files(
     """
     has_classes = not regression and not (traversal in TRAVERSALS and TRAVERSALS[traversal].has_choices)
     columns = {"label": "label", **columns}
+    if not isinstance(files, Mapping) or not all(isinstance(file, str | Path | Dataset) for file in files.values()):
+        needed = 'a path or `datasets.Dataset` for each split, as {"train": "a.csv"}; `Dataset.from_list` makes one'
+        raise ValueError(f"`files` is {str(files)[:99]!r}. Give {needed}.")
     splits: dict[str, Dataset] = {}
     sources: dict[str, str] = {}
     for split, file in files.items():
@@ -402,10 +409,7 @@ def load_files(
     )
     if has_classes and label_names is None and parts is None:
         if "train" not in splits:
-            raise ValueError(
-                "The classes are unknown without the labels of a train file. Pass one, or `label_names`, such as the "
-                "model's."
-            )
+            raise ValueError("The classes are unknown without a train file. Pass one, or the model's `label_names`.")
         usable = [value for row, value in enumerate(labels["train"]) if row not in bad_texts["train"]]
         where = f"Column {label!r} of {sources['train']}"
         label_names = _class_names(usable, splits["train"].features[label], where, num_labels)
@@ -471,13 +475,13 @@ def check_columns(file: str | Path, names: list[str], role: str | None, columns:
 def _class_names(labels: list, feature: Any, where: str, num_labels: int | None) -> tuple[str, ...]:
     """Names of the classes of the train split: see `load_files`."""
     given = [label for label in labels if label is not None]
+    if 0 in given:  # the others are ids, too
+        given = [label for label in given if label != HIDDEN]
     if isinstance(feature, List | LargeList):
         feature, given = feature.feature, list(chain.from_iterable(given))
     if other := [label for label in given if not isinstance(label, str | int)]:
-        raise ValueError(
-            f"{where} has the label {other[0]!r} of type {type(other[0]).__name__}; a class is needed: a text, or an "
-            "integer from 0. Correct the data, or pass `regression` to predict numbers."
-        )
+        needed = "a class is a text or an integer. Correct the data, or pass `regression` to predict numbers"
+        raise ValueError(f"{where} has the label {other[0]!r}; {needed}.")
     found = set(given)
     if isinstance(feature, ClassLabel):
         names = feature.names
@@ -486,10 +490,8 @@ def _class_names(labels: list, feature: Any, where: str, num_labels: int | None)
     else:
         names = sorted(map(str, found))
     if missing := sorted(set(map(str, found)) - set(names)):
-        raise ValueError(
-            f"{where} has the class {missing[0]}; class ids are needed, integers from 0 to {len(names) - 1}. Correct "
-            "the data, or pass the number of classes as `num_labels`."
-        )
+        needed = f"ids go from 0 to {len(names) - 1}. Correct the data, or pass the number of classes as `num_labels`"
+        raise ValueError(f"{where} has the class {missing[0]}; {needed}.")
     first = {}
     for name in names if num_labels is None else ():
         if (other := first.setdefault(name.strip().lower(), name)) != name:
@@ -498,7 +500,11 @@ def _class_names(labels: list, feature: Any, where: str, num_labels: int | None)
                 f"({len(names)}) if they are two."
             )
     if len(names) < 2:
-        raise ValueError(f"{where} has {counted(len(names), 'class')} ({listed(names)}); at least two are needed.")
+        found = f"{counted(len(names), 'class')} ({listed(names)})"
+        note = MEANS_HIDDEN if HIDDEN in labels else ""
+        raise ValueError(f"{where} has {found}; at least two are needed.{note}")
+    if str(HIDDEN) in names:
+        logger.warning(f"{where} has the class -1.{MEANS_HIDDEN} If so here, remove these rows.")
     several = [name for name in names if "|" in name]
     if 2 * len(several) > len(names) or any(set(name.split("|")) & set(names) for name in several):
         logger.warning(

@@ -204,9 +204,7 @@ def at_revision(model: str | None, revision: str | None) -> str | None:
         return snapshot_download(model, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.py"])
     if not Path(model, revision, "config.json").is_file():
         found = sorted(path.parent.name for path in Path(model).glob("*/config.json"))
-        raise ValueError(
-            f"{model} has no checkpoint {revision}. --revision may be one of: {', '.join(found) or 'none'}."
-        )
+        raise ValueError(f"{model} has no checkpoint {revision}. --revision may be: {', '.join(found) or 'none'}.")
     return str(Path(model, revision))
 
 

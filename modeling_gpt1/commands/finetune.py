@@ -12,6 +12,7 @@ Written to the output folder: model, tokenizer, card (README.md), the results of
 the test split. See docs/finetune.md and docs/own-data.md.
 """
 
+import csv
 import json
 import logging
 import math
@@ -141,13 +142,13 @@ class DataArguments:
 
 
 def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
-    """Maps each role to one or several column names: `["choices=a,b"]` becomes `{"choices": ["a", "b"]}`."""
+    """Maps each role to one or several column names: `['choices=a,"b,c"']` becomes `{"choices": ["a", "b,c"]}`."""
     columns: dict[str, str | list[str]] = {}
     for pair in pairs:
         role, _, names = pair.partition("=")
         if not role or not names:
             raise ValueError(f"--columns has {pair!r}; role=column is needed, such as text=review.")
-        columns[role] = names.split(",") if "," in names else names
+        columns[role] = parts if len(parts := next(csv.reader([names]))) > 1 else parts[0]
     return columns
 
 
@@ -176,7 +177,9 @@ def check_same_classes(checkpoint: str, before: PreTrainedConfig, config: PreTra
 
 
 def has_task_head(config: PreTrainedConfig) -> bool:
-    return any(name.endswith(("DoubleHeadsModel", *HEADS)) for name in config.architectures or ())
+    """Whether the model has a task head, which reads the extract token in a GPT-1."""
+    names = config.architectures if getattr(config, "extract_token_id", 0) is not None else ()
+    return any(name.endswith(("DoubleHeadsModel", *HEADS)) for name in names or ())
 
 
 def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: StartArguments) -> None:
@@ -445,6 +448,7 @@ def main(arguments: list[str]) -> None:
             None if model_args.n_transfer == -1 else start,  # -1 keeps no weights of the checkpoint
             f"gpt1 predict {training_args.output_dir} --file ROWS.csv",
             license=model_args.license,
+            language=model_args.language,
             dataset=task.name,
             dataset_tags=task.hub_path,
             dataset_args=task.hub_config,

@@ -69,19 +69,18 @@ class PredictionArguments(OpenedModel):
         own = [name for name in self.keep if name in FIELDS or name.startswith("score_")]
         if own:
             raise ValueError(
-                f"--keep {own[0]} is the name of a prediction's own field. Rename the column of the file."
+                f"--keep {own[0]} is the name of a prediction's own field. Rename the column of the file (a label's "
+                "is then given by --columns label=NAME), or join file and predictions by `index`."
             )
         if self.output_file is not None and not self.output_file.endswith((".csv", ".jsonl")):
-            raise ValueError(
-                f"--output_file {self.output_file} must end in .csv or .jsonl, which says how it is written."
-            )
+            raise ValueError(f"--output_file {self.output_file} must end in .csv or .jsonl: so it is written.")
 
 
 def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task, Dataset]:
     """The task that a fine-tuned folder stores, and the file's rows, whose labels are numbers if all can be."""
     columns = {**(config.columns or {}), **parse_columns(args.columns)}
     if config.traversal is None or not columns or not has_task_head(config):
-        lacks = "traversal or no columns (--columns) of a task" if has_task_head(config) else "task head"
+        lacks = "traversal or no columns (--columns) of a task" if has_task_head(config) else "task head at [e]"
         raise ValueError(f"--model {args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
     options = {"regression": is_regression(config), "label_names": list(config.id2label.values())}
     load = partial(load_files, traversal=config.traversal, delimiter=args.delimiter, **options)

@@ -116,13 +116,10 @@ class StartArguments(runs.ModelArguments):
     family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": list(FAMILIES)})
     num_merges: int | None = HfArg(default=None, help="Merges of the BPE that is learnt. Default: 40000.")
     prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts to continue at each evaluation.")
-    language: str = HfArg(default="en", help="Language of the text, for the model card.")
 
     def __post_init__(self):
         if self.preset and self.model:
-            raise ValueError(
-                f"--preset {self.preset} is for a fresh model, but --model is {self.model}. Leave one of them out."
-            )
+            raise ValueError(f"--preset {self.preset} is for a fresh model; --model is {self.model}. Leave one out.")
         super().__post_init__()
         if self.num_merges is not None and (self.tokenizer_name or self.model):
             raise ValueError(

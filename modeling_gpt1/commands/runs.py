@@ -55,13 +55,13 @@ class ModelArguments:
     tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: the model's.")
     allow_unknown_text: bool = HfArg(default=False, help="Train even if the tokenizer knows less than half of a text.")
     license: str | None = HfArg(default=None, help="Licence in the card, such as mit.")
+    language: str | None = HfArg(default=None, help="Language in the card, such as en.")
 
     def __post_init__(self):
         for flag, value in (("--config_overrides", self.config_overrides), ("--family", self.family)):
             if self.model is not None and value is not None:
                 raise ValueError(
-                    f"{flag} {value} describes a fresh model, but --model {self.model} is a trained one. Leave one of "
-                    "them out."
+                    f"{flag} {value} describes a fresh model; --model {self.model} is a trained one. Leave one out."
                 )
         if self.model is None:
             self.fresh_config()  # a wrong configuration is told at once

@@ -73,9 +73,7 @@ def load_questions(name: str, arguments: ZeroShotArguments) -> tuple[str, list[d
     needs_labels = heuristic.right is None
     split = next((n for n in order if not needs_labels or are_all_labelled(splits[n], task.columns["label"])), None)
     if split is None:
-        raise ValueError(
-            f"The labels of task {task.name!r} are hidden in {', '.join(order)}. Add a split with labels."
-        )
+        raise ValueError(f"The labels of task {task.name!r} are hidden in {', '.join(order)}. Add one with labels.")
     needs_training = heuristic.has_threshold or arguments.num_shots > 0
     train_rows = splits.get(task.train_split, ()) if needs_training else ()
     drawn = []

@@ -44,7 +44,7 @@ def read_template() -> str:
 def write_model_card(
     trainer,
     *,
-    language: str | list[str] | None = "en",
+    language: str | list[str] | None = None,
     license: str | None = None,
     tags: str | list[str] | None = None,
     model_name: str | None = None,
@@ -105,9 +105,10 @@ def model_card(model, repo_id: str, adapter: bool = False, license: str | None =
     """The card of a model, or of an adapter for it, alone: what it is and how it is used, without its training run.
 
     Args:
-        facts: what the template shows besides, such as `data`, `results`, `hyper_parameters` and `limits`.
+        facts: `language`, and what the template shows, such as `data`, `results`, `hyper_parameters` and `limits`.
     """
-    data = {"language": "en", "license": license, "library_name": "peft" if adapter else "transformers"}
+    kind, language = "peft" if adapter else "transformers", facts.get("language")
+    data = {"language": language, "license": license, "library_name": kind}
     data |= {"base_model": base_model_of(model), "pipeline_tag": pipeline_tag_of(model)}
     return _render(model, repo_id, repo_id, [], data, {"data": {}, "results": [], "is_adapter": adapter, **facts})
 

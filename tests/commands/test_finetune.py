@@ -253,6 +253,7 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path):
     assert GPT1Config.from_pretrained(output).id2label == {0: "entailment", 1: "neutral", 2: "contradiction"}
     card = (output / "README.md").read_text(encoding="utf-8")
     assert "- nyu-mll/glue" in card and "base_model" not in card and str(tmp_path) not in card
+    assert "language:" not in card  # none was given
 
 
 def test_limits_draw_from_the_whole_split_with_the_seed():
@@ -564,7 +565,7 @@ def test_refuses_processes_that_do_not_know_each_other(tmp_path, monkeypatch):
 def test_refuses_to_predict_without_the_task_head(traversal, head, has, places, tmp_path):
     """A folder that knows its task may have the weights of the decoder alone: a new head would be random."""
     model, heads = tmp_path / "other", ["GPT1DoubleHeadsModel"] if head else ["GPT1Model"]
-    fields = {"traversal": traversal, "architectures": heads}
+    fields = {"traversal": traversal, "architectures": heads, "extract_token_id": 3}
     GPT1Config(hidden_size=8, num_attention_heads=2, **fields).save_pretrained(model)
     words = ["--test_file", "{train}", *OWN[2:], "--model", str(model), "--output_dir", str(tmp_path / "output")]
     parts = "task head for classification, named in", f"but {model} has {has}", "--do_train"
@@ -574,7 +575,7 @@ def test_refuses_to_predict_without_the_task_head(traversal, head, has, places, 
 @pytest.mark.parametrize("flag", ["--do_predict", "--do_eval"])
 def test_refuses_one_label_of_a_model_that_gives_several(flag, places, tmp_path):
     """Its probabilities would add up to 1."""
-    fields = {"traversal": "classification", "architectures": ["GPT1DoubleHeadsModel"]}
+    fields = {"traversal": "classification", "architectures": ["GPT1DoubleHeadsModel"], "extract_token_id": 3}
     several = {"problem_type": "multi_label_classification", "id2label": {0: "happy", 1: "sad"}}
     GPT1Config(hidden_size=8, num_attention_heads=2, **fields, **several).save_pretrained(tmp_path / "model")
     words = ["--test_file", "{train}", "--validation_file", "{train}", *OWN[2:], "--model", str(tmp_path / "model")]
@@ -770,6 +771,11 @@ def refused(*words: str) -> str:
     return helpers_refusals.refusal(predict.main, list(words))
 
 
+def test_a_column_whose_name_has_a_comma_is_quoted():
+    found = finetune.parse_columns(["text=a b", 'label="is it, so"', 'choices=x,"y,z"'])
+    assert found == {"text": "a b", "label": "is it, so", "choices": ["x", "y,z"]}
+
+
 def test_an_interrupted_prediction_leaves_no_file(folders, tmp_path, monkeypatch):
     def interrupted(*_):
         yield {"error": "none"}
@@ -794,6 +800,8 @@ def test_predict_refuses(folders, tmp_path, capsys):
     assert capsys.readouterr().out == ""  # before a row is predicted
     assert f"{other} has no column 'review' for the role text" in refused(model, "--file", other)
     assert "plain has no task head" in refused(str(tmp_path / "plain"), "--file", file)
+    assert "old has no task head at [e]" in refused(str(tmp_path / "old"), "--file", file)
+    GPT1Config(n_embd=8, n_head=2, **fields, extract_token_id=3).save_pretrained(tmp_path / "old")
     assert "old has no traversal or no columns (--columns)" in refused(str(tmp_path / "old"), "--file", file)
     assert f"--output_file {other} is there already" in refused(model, "--file", file, "--output_file", other)
     assert read_rows(Path(other).read_text(encoding="utf-8")) == [{"text": GOOD}]

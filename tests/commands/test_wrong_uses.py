@@ -47,6 +47,7 @@ WRONG = [
     ([*GENERATE, "{0}/bare", "--prompts", "a"], "{0}/bare has no tokenizer"),
     ([*GENERATE, "{0}/roberta", "--prompts", "a"], "--model {0}/roberta is a roberta"),
     (["predict", "m", "--file", "{0}/train.csv", "--output_file", "o.xlsx"], "--output_file o.xlsx", ".csv or .jsonl"),
+    (["predict", "m", "--file", "f.csv", "--keep", "label"], "--keep label is", "--columns label=NAME", "`index`"),
     ([*FILES, "--validation_file", "{0}/head.csv", *START], "{0}/head.csv has no rows"),
     ([*FILES, "--validation_file", "{0}/trian.csv", *START], "{0}/trian.csv does not exist"),
     ([*TEXT, "--tokenizer_name", "{0}/model", "--num_merges", "9"], "--num_merges 9", "Leave one of them out"),

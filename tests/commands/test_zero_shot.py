@@ -159,7 +159,7 @@ def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
     arguments = zero_shot.ZeroShotArguments(model="model", data_dir=str(tmp_path))
     assert zero_shot.load_questions("sst2", arguments)[0] == "validation"
     (tmp_path / "sst2" / "validation.jsonl").unlink()
-    with pytest.raises(ValueError, match="'sst2' are hidden in test. Add a split with labels"):
+    with pytest.raises(ValueError, match="'sst2' are hidden in test. Add one with labels"):
         zero_shot.load_questions("sst2", arguments)
     write(tmp_path / "sst2", "test", [row, {**row, "label": 0}])
     write(tmp_path / "sst2", "validation", [row])

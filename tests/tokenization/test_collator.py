@@ -190,7 +190,7 @@ def error_of(tokenizer, traversal, columns, rows=None, **settings):
         ),
         ("entailment", {"premise": "one"}, {}, ["the roles premise; entailment needs premise, hypothesis"]),
         ("classification", {"text": "x", "label": ["y", "z"]}, {}, ["name of one column", "['y', 'z']"]),
-        ("multiple_choice", CHOICE, {"regression": True}, ["regression", "index of the right choice"]),
+        ("multiple_choice", CHOICE, {"regression": True}, ["regression", "right choice's index"]),
         ("multiple_choice", CHOICE | {"question": "q"}, {"max_length": 5}, ["is 5", "at least 6", "Raise max_length"]),
     ],
 )
@@ -201,7 +201,7 @@ def test_settings_that_are_refused(letters, traversal, columns, settings, parts)
 
 THREE = {"context": "story", "choices": ["e1", "e2", "e3"]}
 A_WORD = "it needs a text of at least one word. Remove or correct"
-A_CLASS = ["an integer from 0 to 1", "Dataset.class_encode_column"]
+A_CLASS = ["an integer from 0 (the first) to 1", "Dataset.class_encode_column"]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,12 @@ A_CLASS = ["an integer from 0 to 1", "Dataset.class_encode_column"]
         ("multiple_choice", CHOICE, {"story": "a", "endings": "b"}, ["one text, 'b'", "list of texts"]),
         ("classification", TEXT, {"sentence": "b", "label": 2}, ["label is 2", *A_CLASS]),
         ("classification", TEXT, {"sentence": "b", "label": -2}, ["label is -2", *A_CLASS]),
-        ("multiple_choice", CHOICE, {"story": "a", "endings": ["b", "c"], "label": 2}, ["label is 2", *A_CLASS]),
+        (
+            "multiple_choice",
+            CHOICE,
+            {"story": "a", "endings": ["b", "c"], "label": 2},
+            ["is 2", "from 0 (the first) to 1"],
+        ),
         ("classification", TEXT, {"sentence": "a", "label": "1"}, ["'1' of type str", *A_CLASS]),
         ("classification", TEXT, {"sentence": "a", "label": 1.0}, ["1.0 of type float", *A_CLASS]),
         ("classification", TEXT, {"sentence": "a", "label": torch.tensor([1, 2])}, ["tensor([1, 2])", *A_CLASS]),

@@ -190,12 +190,12 @@ def test_a_file_of_any_other_ending_is_text(tmp_path, caplog, monkeypatch):
 
 
 ERRORS = {
-    "latin.txt": (b"caf\xe9 au lait", "not UTF-8 text (invalid continuation byte). If it is text in LATIN1"),
+    "latin.txt": (b"caf\xe9 au lait", "not UTF-8 text (invalid continuation byte). If it is text in ENCODING (often"),
     "wide.txt.gz": (gzip.compress("wide".encode("utf-16")), "not UTF-8 text"),
     "cut.txt.gz": (gzip.compress(b"words " * 100)[:-9], "ended before the end-of-stream marker"),
     "no.txt.xz": (b"plain", "cannot be read: Input format not supported"),
-    "latin.csv": (b"text\ncaf\xe9 au lait", "`iconv -f LATIN1 -t UTF-8 {path} > NEW`"),
-    "latin.jsonl": (b'{"text": "caf\xe9 au lait"}', "`iconv -f LATIN1 -t UTF-8 {path} > NEW`"),
+    "latin.csv": (b"text\ncaf\xe9 au lait", "`iconv -f ENCODING -t UTF-8 {path} > NEW`"),
+    "latin.jsonl": (b'{"text": "caf\xe9 au lait"}', "`iconv -f ENCODING -t UTF-8 {path} > NEW`"),
     "wide.csv": ("text\nwide".encode("utf-16"), "`iconv -f UTF-16 -t UTF-8 {path} > NEW`"),
     "book.xlsx": (b"PK\3\4\xff", "If it is a spreadsheet, save it as CSV (UTF-8)"),
     "near.jsonl": (b'{"Text": "a"}', "row 0 has no column 'text' (did you mean 'Text'?)"),

@@ -292,6 +292,7 @@ def test_texts_of_a_csv_file_stay_as_they_are_content_of(tmp_path, texts):
         (["2", "0", "1"], ("0", "1", "2"), [2, 0, 1]),
         (["5", "10", "1"], ("1", "5", "10"), [1, 2, 0]),  # sorted as numbers
         (["-1", " 1", "2"], ("-1", "1", "2"), [0, 1, 2]),
+        (["2.0", "0.0", "1.0"], ("0", "1", "2"), [2, 0, 1]),
         (["007", "01", "1"], ("007", "01", "1"), [0, 1, 2]),  # texts: as numbers, two of them would be one
         (["1", "x", "10"], ("1", "10", "x"), [0, 2, 1]),
         (["1", str(10**30), "2"], ("1", str(10**30), "2"), [0, 1, 2]),
@@ -376,7 +377,7 @@ def test_lists_of_labels_that_cannot_be_used(tmp_path):
         check_refused(lambda: load_files(files, traversal, {"text": "body", "label": columns}), *parts)
 
     refused("row 1: ", "['sea', 'sun=2']", "0 or 1", columns=["sea", "sun"], sea=[0, 1], sun=[1, 2])
-    refused("row 1: ", "'sun=yes'", "1 of 2 rows", columns=["sea", "sun"], sea=["0", "1"], sun=["1", "yes"])
+    refused("row 1: ", "'sun=ja'", "1 of 2 rows", columns=["sea", "sun"], sea=["No", "yes"], sun=["1", "ja"])
     refused("has no column 'rain'", "'sea', 'sun'", columns=["sea", "rain"], sea=[0, 1], sun=[1, 0])
     refused("row 1: ", "has None", "[] for none", tags=[["a", "b"], None])
     refused("classes 'Sea' and 'sea'", "`num_labels`", tags=[["Sea"], ["sea"]])
@@ -395,6 +396,9 @@ def moods(*labels):
     [
         (moods("0.5", "1"), {}, ["0.5", "pass `regression`"]),
         (moods("a", "", "b"), {}, ["row 1: ", "''", "1 of 3 rows", "`skip_bad_rows`"]),
+        (moods("1.0", "", "0.0"), {}, ["row 1: ", "''", "1 of 3 rows", "one of 0, 1."]),  # as pandas writes them
+        (moods("0", "-1", "1"), {}, ["row 1: ", "'-1'", "1 of 3 rows", "without a label", "give the classes names"]),
+        (moods("-1", "-1"), {}, ["1 class (-1)", "without a label"]),
         (moods("a", "a"), {}, ["1 class (a)", "at least two"]),
         (moods("a", "b"), {"num_labels": 3}, ["2 classes (a, b)", "`num_labels` is 3"]),
         (moods("0", "3"), {"num_labels": 3}, ["class 3", "0 to 2"]),
@@ -421,7 +425,7 @@ def test_refusals(tmp_path, rows, options, parts):
         ("c.csv", b"body,label\n", ["no rows"]),
         ("d.jsonl", b'{"body": "a", "label": "x"}\n{"body": "b", "label": \n', ["row 1", "Correct the file"]),
         ("e.jsonl", b'{"body": "a", "label": "x"}\n[1]\n', ["changed from object"]),
-        ("f.csv", b"body,label\ncaf\xe9,x\n", ["byte 0xe9", "`iconv -f LATIN1 -t UTF-8 {path} > NEW`"]),
+        ("f.csv", b"body,label\ncaf\xe9,x\n", ["byte 0xe9", "`iconv -f ENCODING -t UTF-8 {path} > NEW`", "1251"]),
         ("h.csv", "body,label\na,x\n".encode("utf-16"), ["byte 0xff", "`iconv -f UTF-16 -t UTF-8 {path} > NEW`"]),
         ("i.jsonl", b'{"body": "a", "label": "x"}\n{"body": "caf\xe9", "label": "y"}\n', ["0xe9", "UTF-8"]),
         ("j.csv", b'body,label\na,x\n"b,y\n', ["as csv", "string starting at row 2", "Correct the file"]),
@@ -474,6 +478,7 @@ def test_kinds_of_files_that_people_have(tmp_path, name, content, delimiter, cap
     path.write_text(content)
     rows = load_files({"train": path}, "classification", COLUMNS, delimiter=delimiter)[1]["train"]
     assert rows.to_list() == [{"body": "a; b, c", "mood": 1}, {"body": "007", "mood": 0}]
+    read_file(path, delimiter=delimiter)  # as `gpt1 predict --keep` does; the mark is told once
     found = {"b.csv": "';'", "c.csv": "'\\t'"}.get(name)
     assert caplog.messages == ([f"{path}: cells are separated by {found}."] if found else [])
 
@@ -532,6 +537,21 @@ def test_classes_that_differ_by_a_slip_are_refused_or_kept(tmp_path):
     files = {"train": write_rows(tmp_path / "rows.csv", moods("Good", "good", " bad", "bad", "good"))}
     check_refused(lambda: load_files(files, "classification", COLUMNS), "' bad' and 'bad'", "`num_labels` (4)")
     assert load_files(files, "classification", COLUMNS, num_labels=4)[0].label_names == (" bad", "Good", "bad", "good")
+
+
+@pytest.mark.parametrize("files", ["train.csv", datasets.Dataset.from_list(ROWS), {"train": ROWS}])
+def test_what_is_no_file_of_a_split(files):
+    check_refused(lambda: load_files(files, "classification", COLUMNS), '{"train": "a.csv"}', "from_list")
+
+
+def test_a_label_of_minus_one_is_told_or_left_out(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    path = write_rows(tmp_path / "ids.csv", moods("0", "-1", "1"))
+    files = {"train": path, "test": path}
+    splits = load_files(files, "classification", COLUMNS, skip_bad_rows=True)[1]
+    assert {split: rows["mood"][:] for split, rows in splits.items()} == {"train": [0, 1], "test": [0, -1, 1]}
+    load_files({"train": write_rows(tmp_path / "names.csv", moods("1", "-1", "2"))}, "classification", COLUMNS)
+    assert "names.csv has the class -1. -1 marks a row without a label" in caplog.messages[-1]
 
 
 def test_a_file_whose_name_looks_like_a_pattern_and_two_that_are_none(tmp_path):

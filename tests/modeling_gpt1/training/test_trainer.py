@@ -150,6 +150,11 @@ class TestFit:
         arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, **arguments)
         return GPT1Trainer(model, arguments, data_collator=made, processing_class=tokenizer)
 
+    def test_all_splits_at_once_are_refused(self, tmp_path):
+        parts, splits = self._trainer(tmp_path), {"train": Rows("classification"), "test": Rows("classification")}
+        with pytest.raises(ValueError, match="has the splits train, test. Pass one, such as"):
+            GPT1Trainer(parts.model, parts.args, parts.data_collator, splits)
+
     def test_the_collator_learns_the_number_of_labels(self, tmp_path):
         assert self._trainer(tmp_path).data_collator.num_labels == 3
 
