@@ -378,7 +378,7 @@ def main(arguments: list[str]) -> None:
     set_seed(training_args.seed)
     for flag, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "test")):
         if split in data_args.files and not getattr(training_args, flag):
-            logger.warning(f"--{split}_file is not read without --{flag}.")
+            logger.warning(f"--{split}_file is checked, but not used without --{flag}.")
     if len({Path(file).resolve() for file in data_args.files.values()}) < len(data_args.files):
         logger.warning("One file is given for two uses: a score on rows that were trained on says little.")
 

@@ -306,7 +306,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     saving = ["--save_strategy", "steps", "--save_steps", "1", "--report_to", "none"]
     command = [*data, *training(output, *saving), "--resume_from_checkpoint", "auto"]
     finetune.main(command)
-    lines = [line for line in caplog.messages if not line.startswith(("step ", "--test_file is not read"))]
+    lines = [line for line in caplog.messages if not line.startswith(("step ", "--test_file is checked"))]
     assert lines[0].startswith("New weights, drawn at random: task_head.score.bias, task_head.score.weight.")
     model = GPT1DoubleHeadsModel.from_pretrained(output)
     assert lines[1] == (
@@ -331,7 +331,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     caplog.clear()
     finetune.main([*(word for word in command if word != "--do_eval"), "--seed", "7"])  # nothing is left to do
     assert f"finished: {output / 'checkpoint-2'} has 2 of 2 updates; nothing is left to train" in caplog.messages
-    assert "--validation_file is not read without --do_eval." in caplog.messages
+    assert "--validation_file is checked, but not used without --do_eval." in caplog.messages
     assert results == {name: (output / name).read_bytes() for name in results}
     assert read_json(output / "trainer_state.json") == state
 
