@@ -44,7 +44,7 @@ from .arguments import at_revision, check_model, check_unknown, parser_of
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
 MANY_ROWS = 20  # that should not all be of one class
-KEPT_AT_A_RESUME = "task train_file dataset_name".split()
+KEPT_AT_A_RESUME = "task train_file dataset_name dataset_config_name train_split max_train_samples max_length".split()
 OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter skip_bad_rows regression".split()
 
 

@@ -49,6 +49,7 @@ MOST_PASSES, LEAST_VOCABULARY = 3.25, 4_000  # perplexities of smaller vocabular
 BABYLM, BABYLM_PASSES = "babylm", 10  # the challenge's save points, and the passes that it allows
 SHUFFLED_BLOCKS = 10_000  # of a stream
 KEPT_AT_A_RESUME = "train_files dataset_name text_column document_per fix_text mix_documents block_length".split()
+KEPT_AT_A_RESUME += "dataset_config_name train_split streaming".split()
 UNKNOWN_TEXTS, UNKNOWN_CHARACTERS = 200, 5_000  # that are looked at for unknown tokens
 
 

@@ -361,6 +361,9 @@ def test_a_longer_run_tells_where_its_learning_rate_jumps(schedule, how, tokeniz
     told = [line for line in caplog.messages if line.startswith("The learning rate is planned over")]
     before = f"The learning rate is planned over 4 updates now, 2 before: it {how}"
     assert told == ([] if how is None else [f"{before}. Pass the old length to go on as before."])
+    log = read_json(tmp_path / "run" / "trainer_state.json")["log_history"]
+    rates = {record["step"]: record["learning_rate"] for record in log if "learning_rate" in record}
+    assert how is None or rates[3] == pytest.approx(6.7e-3, rel=1e-2)  # of the first update of the new plan
 
 
 @pytest.mark.parametrize(
@@ -440,6 +443,9 @@ def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
     told = helpers_refusals.refusal(finetune.main, ["snli" if word == "mnli" else word for word in mnli])
     assert f"{checkpoint} was trained with --task mnli, and a run cannot go on with snli. Pass" in told
     assert [(output / name).read_bytes() for name in ("model.safetensors", "run.yaml")] == [weights, settings]
+    for flag in ("--max_train_samples", "--max_length"):
+        told = f"{flag} None, and a run cannot go on with 9. Pass what that run had"
+        assert told in helpers_refusals.refusal(finetune.main, [*mnli, flag, "9"])
     finetune.main(mnli)  # the same task goes on
 
 
