@@ -1,5 +1,6 @@
 """What a user gets wrong: one sentence on stderr with the value and the remedy, no traceback, exit code 2."""
 
+import json
 import sys
 
 import pytest
@@ -58,6 +59,12 @@ WRONG = [
     ([*TEXT, "--tokenizer_name", "{0}/model", "--num_merges", "9"], "--num_merges 9", "Leave one of them out"),
     (["zero-shot", "--model", "{0}/model", "--tasks", "cola", "sst3"], "'sst3'", "mean 'sst2'?"),
     (["zero-shot", "--model", "{0}/model", "--tasks", "dpr"], "Pass data_dir, a folder with its files"),
+    (
+        ["zero-shot", "--model", "{0}/model", "--tasks", "cola", "--data_dir", "{0}"],
+        "Task 'cola': Request 0 has a continuation of 70 tokens, 'the the the",
+        "but at most 64 fit",
+        "a model with more positions",
+    ),
     (["zero-shot"], "--model and --checkpoints is needed, but neither"),
     (["zero-shot", "--model", "a", "--checkpoints", "b"], "--model and --checkpoints is needed, but both"),
     (["zero-shot", "--checkpoints", "a", "--revision", "b"], "Pass --revision with --model"),
@@ -103,12 +110,14 @@ def folder(plain_tokenizer, tmp_path_factory):
         "words.txt": "a good film\n",
         "blank.txt": "\n \n",
         "book.txt": "it was a dark night .\n",
+        "cola/train.jsonl": json.dumps({"sentence": "the " * 70, "label": 1}) + "\n",
         "list.yaml": "- a\n- b\n",
         "broken.yaml": "seed: [1\n",
         "typo.yaml": "sede: 1\n",
         "broken.json": '{"seed": 1',
     }
     for name, text in texts.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     yield folder
     enable_progress_bars()
