@@ -70,10 +70,7 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
     builder = next((builder for ending, builder in OWN_BUILDERS.items() if path.name.endswith(ending)), None)
     if builder is None or not path.is_file():
         what = "has an unknown file type" if path.is_file() else "does not exist"
-        raise ValueError(
-            f"{path} {what}. Pass the path of a file that ends in {', '.join(OWN_BUILDERS)}; save a spreadsheet as "
-            "CSV (UTF-8)."
-        )
+        raise ValueError(f"{path} {what}. Pass one of {', '.join(OWN_BUILDERS)}; save a spreadsheet as CSV (UTF-8).")
     try:
         if builder != "parquet":  # the reader of JSON takes bytes of another encoding without a word
             with fsspec.open(path, "rt", encoding="utf-8", compression="infer") as lines:
@@ -402,10 +399,7 @@ def load_files(
     )
     if has_classes and label_names is None and parts is None:
         if "train" not in splits:
-            raise ValueError(
-                "The classes are unknown without the labels of a train file. Pass one, or `label_names`, such as the "
-                "model's."
-            )
+            raise ValueError("The classes are unknown without labels. Pass a train file, or `label_names`.")
         usable = [value for row, value in enumerate(labels["train"]) if row not in bad_texts["train"]]
         where = f"Column {label!r} of {sources['train']}"
         label_names = _class_names(usable, splits["train"].features[label], where, num_labels)

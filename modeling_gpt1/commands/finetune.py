@@ -169,10 +169,7 @@ def check_same_classes(checkpoint: str, before: PreTrainedConfig, config: PreTra
         f"{getattr(of, 'traversal', None)} with {', '.join(map(str, of.id2label.values()))}" for of in (before, config)
     )
     if was != now:
-        raise ValueError(
-            f"{checkpoint} was trained for {was}, but the rows are for {now}. Pass the rows of that run, or another "
-            "--output_dir."
-        )
+        raise ValueError(f"{checkpoint} was trained for {was}, but the rows are for {now}. Pass the rows of that run.")
 
 
 def has_task_head(config: PreTrainedConfig) -> bool:

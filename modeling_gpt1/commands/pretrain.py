@@ -121,9 +121,7 @@ class StartArguments(runs.ModelArguments):
 
     def __post_init__(self):
         if self.preset and self.model:
-            raise ValueError(
-                f"--preset {self.preset} is for a fresh model, but --model is {self.model}. Leave one of them out."
-            )
+            raise ValueError(f"--preset {self.preset} is for a fresh model, not --model {self.model}. Leave one out.")
         super().__post_init__()
         if self.num_merges is not None and (self.tokenizer_name or self.model):
             raise ValueError(
@@ -154,19 +152,13 @@ def check_run(
             "--validation_split."
         )
     if corpus_args.streaming and family.draws_blocks:
-        raise ValueError(
-            f"--streaming stores no blocks, but {family.name} draws other blocks for its next-sentence task. Leave it "
-            "out."
-        )
+        raise ValueError(f"--streaming stores no blocks, but {family.name} draws from them. Leave it out.")
     for source in filter(None, map(corpus_args.source, ("train", "validation"))):
         training_texts(**source)  # reads the first piece
     shared = {file for source in corpus_args.train_files for file in find_files(source)}
     shared &= {file for source in corpus_args.validation_files for file in find_files(source)}
     if shared:
-        raise ValueError(
-            f"{min(shared)} is in --train_files and in --validation_files, but perplexity is measured on other text. "
-            "Leave it out of one of them."
-        )
+        raise ValueError(f"{min(shared)} is in --train_files and in --validation_files. Leave it out of one of them.")
     return checkpoint
 
 

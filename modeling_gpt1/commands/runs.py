@@ -59,10 +59,7 @@ class ModelArguments:
     def __post_init__(self):
         for flag, value in (("--config_overrides", self.config_overrides), ("--family", self.family)):
             if self.model is not None and value is not None:
-                raise ValueError(
-                    f"{flag} {value} describes a fresh model, but --model {self.model} is a trained one. Leave one of "
-                    "them out."
-                )
+                raise ValueError(f"{flag} {value} describes a fresh model, not --model {self.model}. Leave one out.")
         if self.model is None:
             self.fresh_config()  # a wrong configuration is told at once
 
@@ -177,6 +174,8 @@ class RunCallback(TrainerCallback):
             logger.info(line)
         if self.is_finished:
             return
+        self.parser.settings |= {name: getattr(args, name) for name in OF_OPTIMIZER}  # a checkpoint has its own
+        self.parser.write_settings(Path(args.output_dir, SETTINGS))
         if self.checkpoint is not None and hasattr(lr_scheduler, "lr_lambdas"):
             planned = TrainerState.load_from_json(str(Path(self.checkpoint, TRAINER_STATE_NAME))).max_steps
             was = lr_scheduler.get_last_lr()[0]
@@ -190,11 +189,7 @@ class RunCallback(TrainerCallback):
                     f"The learning rate is planned over {counted(state.max_steps, 'update')} now, {planned:,} before: "
                     f"it {how} from {was:.1e} to {now:.1e}. Pass the old length to go on as before."
                 )
-        if not args.should_log:
-            return
-        self.parser.settings |= {name: getattr(args, name) for name in OF_OPTIMIZER}  # a checkpoint has its own
-        self.parser.write_settings(Path(args.output_dir, SETTINGS))
-        if (warm_up := args.get_warmup_steps(state.max_steps)) >= state.max_steps:
+        if args.should_log and (warm_up := args.get_warmup_steps(state.max_steps)) >= state.max_steps:
             logger.warning(
                 f"The warm-up of {warm_up:,} updates does not end within the {state.max_steps:,} of the run, whose "
                 "learning rate stays small. Pass --warmup_steps, such as 0.05 for a twentieth."

@@ -219,15 +219,14 @@ class Scorer:
             for number, (context, continuations) in enumerate(requests):
                 context, continuations = list(context), list(map(list, continuations))
                 worst, limit = max(continuations, key=len, default=[]), self.max_length - len(self.start_ids)
-                longest = len(worst)
-                if longest > limit:
+                if len(worst) > limit:
                     text = f", {self.tokenizer.decode(worst)[:60]!r}" if self.tokenizer else ""
                     raise ValueError(
-                        f"Request {number} has a continuation of {longest} tokens{text}, but at most {limit} fit "
+                        f"Request {number} has a continuation of {len(worst)} tokens{text}, but at most {limit} fit "
                         f"after the start tokens (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). "
                         "Shorten it, score it in parts, or take a model with more positions."
                     )
-                rest = context[max(longest, 1) - limit - 1 :]  # the last token of a continuation is never read
+                rest = context[max(len(worst), 1) - limit - 1 :]  # the last token of a continuation is never read
                 fitting.append((self.start_ids + rest, continuations))
                 cuts += [len(context) - len(rest)] if len(rest) < len(context) else []
             tokens = self._answers(fitting)

@@ -162,10 +162,7 @@ def check_optimizer(checkpoint: str, args: TrainingArguments) -> None:
     now = settings_of(args)["optim"]
     was = read_content(checkpoint).get("settings", {}).get("optim", now)
     if was != now and not {was, now} <= ALIKE:
-        raise ValueError(
-            f"`optim` is {now!r}, but {checkpoint} was trained with {was!r}. Pass that, or start a new run in another "
-            "folder."
-        )
+        raise ValueError(f"`optim` is {now!r}, but {checkpoint} was trained with {was!r}. Pass that, or begin anew.")
 
 
 def keep_settings(checkpoint: str, before: dict[str, Any], args: TrainingArguments) -> None:

@@ -270,7 +270,9 @@ def test_other_settings_are_told(tmp_path, monkeypatch):
         told = refusal(make_pretraining(tmp_path, optim=optim).train, resume_from_checkpoint="auto")
         assert f"`optim` is '{optim}', but {found} was trained with 'adamw_torch" in told
     make_fine_tuning(tmp_path / "task", max_steps=3).train()
-    make_fine_tuning(tmp_path / "task", max_steps=6, lm_coef=0.1).train(resume_from_checkpoint="auto")
+    trainer = make_fine_tuning(tmp_path / "task", max_steps=6)
+    trainer.args.lm_coef = 0.1
+    trainer.train(resume_from_checkpoint="auto")
     assert "with other settings: lm_coef was None and is 0.1. Pass" in said[-1]
 
 
