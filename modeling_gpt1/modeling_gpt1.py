@@ -795,10 +795,11 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)
         length, limit = generation_config.max_length, self.config.max_position_embeddings
         if length > limit:
+            room = limit - input_ids_length
             raise ValueError(
                 f"Generation of up to {length} tokens (`max_length`, or the prompt and `max_new_tokens`) was "
                 f"requested, but the model has only {limit} positions (`max_position_embeddings`). The prompt has "
-                f"{input_ids_length} tokens: pass `max_new_tokens` of at most {max(limit - input_ids_length, 0)} or "
+                f"{input_ids_length} tokens: {f'pass `max_new_tokens` of at most {room} or ' if room > 0 else ''}"
                 "shorten the prompt."
             )
 

@@ -181,7 +181,7 @@ TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """A question that names the nearest of the names, if one is near."""
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.71)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

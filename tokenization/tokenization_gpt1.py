@@ -204,6 +204,8 @@ def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
     such as GPT-2's byte-level BPE of 50 257 tokens or BERT's WordPiece. A tokenizer without a padding token pads with
     its end-of-text token. Text that spells a special token, such as `<|endoftext|>`, is read as text.
     """
+    if name_or_path == "gpt1-novels" and not os.path.exists(name_or_path):
+        raise ValueError("'gpt1-novels' is a name for the commands. Pass its folder, `modeling_gpt1.NOVELS`.")
     tokenizer_class = get_tokenizer_config(name_or_path).get("tokenizer_class")
     if tokenizer_class in GPT1_CLASSES or (tokenizer_class is None and _model_type(name_or_path) in GPT1_TYPES):
         return GPT1Tokenizer.from_pretrained(name_or_path)

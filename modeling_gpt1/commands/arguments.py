@@ -30,9 +30,9 @@ from ..storage.writing import write_atomically
 from .entry import COMMANDS
 
 NAME_MODELS = "model models lstm_model tokenizer_name folder".split()
-# Of these, 0 or less would silently leave rows out.
+# Of these, 0 or less would be taken without a word, or end in a traceback.
 AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples".split()
-AT_LEAST_1 += "zero_shot_max_train_samples zero_shot_max_eval_samples jobs rehearse".split()
+AT_LEAST_1 += "jobs rehearse num_beams num_return_sequences".split()
 PRESETS = Path(__file__).with_name("presets.yaml")
 CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
 CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml, .json).")
@@ -108,7 +108,7 @@ class CommandParser(HfArgumentParser):
         del namespace.config
         self.settings = dict(vars(namespace))
         for name, value in self.settings.items():
-            if name in AT_LEAST_1 and value is not None and value < 1:
+            if name.removeprefix("zero_shot_") in AT_LEAST_1 and value is not None and value < 1:
                 raise ValueError(f"--{name} is {value}, but must be at least 1.")
             if name == "output_file" and value and Path(value).exists() and not self.prog.endswith("plot"):
                 raise ValueError(f"--output_file {value} is there already. Pass another name, or move the file away.")
@@ -148,7 +148,10 @@ class CommandParser(HfArgumentParser):
         if not sys.stderr.isatty():  # where a bar would be a line for each of its steps
             disable_progress_bars()
             transformers.utils.logging.disable_progress_bar()
-        return self.parse_args_into_dataclasses(arguments, look_for_args_file=False)
+        *objects, rest = self.parse_args_into_dataclasses(arguments, True, look_for_args_file=False)
+        if rest:
+            self.error(f"no flag takes {' '.join(rest)!r}. Write a value after its flag, a text of words in quotes")
+        return tuple(objects)
 
     def write_settings(self, path: Path) -> None:
         """Writes all settings, including defaults, as a file for --config. Of launched processes the first writes."""

@@ -31,5 +31,4 @@ ARGUMENTS = (ConversionArguments,)
 def main(arguments: list[str]) -> None:
     (args,) = parser_of("convert").read(arguments)
     model = convert_checkpoint(args.source, args.output_dir, args.num_attention_heads)
-    parameters = f"{model.num_parameters():,} parameters"
-    print(f"{type(model).__name__}, {parameters}, written to {args.output_dir}")
+    print(f"{type(model).__name__}, {model.num_parameters():,} parameters, written to {args.output_dir}")

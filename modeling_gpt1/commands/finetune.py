@@ -45,7 +45,7 @@ from .arguments import at_revision, check_model, check_unknown, parser_of
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
 MANY_ROWS = 20  # that should not all be of one class
-KEPT_AT_A_RESUME = "task train_file dataset_name".split()
+KEPT_AT_A_RESUME = "task train_file dataset_name dataset_config_name train_split max_train_samples max_length".split()
 OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter skip_bad_rows regression".split()
 
 
@@ -170,10 +170,7 @@ def check_same_classes(checkpoint: str, before: PreTrainedConfig, config: PreTra
         f"{getattr(of, 'traversal', None)} with {', '.join(map(str, of.id2label.values()))}" for of in (before, config)
     )
     if was != now:
-        raise ValueError(
-            f"{checkpoint} was trained for {was}, but the rows are for {now}. Pass the rows of that run, or another "
-            "--output_dir."
-        )
+        raise ValueError(f"{checkpoint} was trained for {was}, but the rows are for {now}. Pass the rows of that run.")
 
 
 def has_task_head(config: PreTrainedConfig) -> bool:
@@ -381,7 +378,7 @@ def main(arguments: list[str]) -> None:
     set_seed(training_args.seed)
     for flag, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "test")):
         if split in data_args.files and not getattr(training_args, flag):
-            logger.warning(f"--{split}_file is not read without --{flag}.")
+            logger.warning(f"--{split}_file is checked, but not used without --{flag}.")
     if len({Path(file).resolve() for file in data_args.files.values()}) < len(data_args.files):
         logger.warning("One file is given for two uses: a score on rows that were trained on says little.")
 

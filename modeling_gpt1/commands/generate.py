@@ -52,6 +52,8 @@ class GenerationArguments(OpenedModel):
     def __post_init__(self):
         if self.temperature < 0:
             raise ValueError(f"--temperature is {self.temperature}. Pass 0 for the likeliest token, or more.")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"--top_p is {self.top_p}. Pass a number above 0, up to 1.")
         if self.temperature == 0 and self.num_return_sequences > self.num_beams:
             raise ValueError(
                 f"--temperature 0 has one continuation, or as many as --num_beams, but --num_return_sequences is "

@@ -49,6 +49,7 @@ MOST_PASSES, LEAST_VOCABULARY = 3.25, 4_000  # perplexities of smaller vocabular
 BABYLM, BABYLM_PASSES = "babylm", 10  # the challenge's save points, and the passes that it allows
 SHUFFLED_BLOCKS = 10_000  # of a stream
 KEPT_AT_A_RESUME = "train_files dataset_name text_column document_per fix_text mix_documents block_length".split()
+KEPT_AT_A_RESUME += "dataset_config_name train_split streaming".split()
 UNKNOWN_TEXTS, UNKNOWN_CHARACTERS = 200, 5_000  # that are looked at for unknown tokens
 
 
@@ -119,7 +120,7 @@ class StartArguments(runs.ModelArguments):
 
     def __post_init__(self):
         if self.preset and self.model:
-            raise ValueError(f"--preset {self.preset} is for a fresh model; --model is {self.model}. Leave one out.")
+            raise ValueError(f"--preset {self.preset} is for a fresh model, not --model {self.model}. Leave one out.")
         super().__post_init__()
         if self.num_merges is not None and (self.tokenizer_name or self.model):
             raise ValueError(
@@ -150,19 +151,13 @@ def check_run(
             "--validation_split."
         )
     if corpus_args.streaming and family.draws_blocks:
-        raise ValueError(
-            f"--streaming stores no blocks, but {family.name} draws other blocks for its next-sentence task. Leave it "
-            "out."
-        )
+        raise ValueError(f"--streaming stores no blocks, but {family.name} draws from them. Leave it out.")
     for source in filter(None, map(corpus_args.source, ("train", "validation"))):
         training_texts(**source)  # reads the first piece
     shared = {file for source in corpus_args.train_files for file in find_files(source)}
     shared &= {file for source in corpus_args.validation_files for file in find_files(source)}
     if shared:
-        raise ValueError(
-            f"{min(shared)} is in --train_files and in --validation_files, but perplexity is measured on other text. "
-            "Leave it out of one of them."
-        )
+        raise ValueError(f"{min(shared)} is in --train_files and in --validation_files. Leave it out of one of them.")
     return checkpoint
 
 

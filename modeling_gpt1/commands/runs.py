@@ -60,9 +60,7 @@ class ModelArguments:
     def __post_init__(self):
         for flag, value in (("--config_overrides", self.config_overrides), ("--family", self.family)):
             if self.model is not None and value is not None:
-                raise ValueError(
-                    f"{flag} {value} describes a fresh model; --model {self.model} is a trained one. Leave one out."
-                )
+                raise ValueError(f"{flag} {value} describes a fresh model, not --model {self.model}. Leave one out.")
         if self.model is None:
             self.fresh_config()  # a wrong configuration is told at once
 
@@ -175,21 +173,24 @@ class RunCallback(TrainerCallback):
         plan = f"{last}; nothing is left to train" if self.is_finished else f"{plan}, into {args.output_dir}{how}"
         for line in (*self.lines, plan):
             logger.info(line)
-        if self.is_finished or not args.should_log:
+        if self.is_finished:
             return
         self.parser.settings |= {name: getattr(args, name) for name in OF_OPTIMIZER}  # a checkpoint has its own
         self.parser.write_settings(Path(args.output_dir, SETTINGS))
         if self.checkpoint is not None and hasattr(lr_scheduler, "lr_lambdas"):
             planned = TrainerState.load_from_json(str(Path(self.checkpoint, TRAINER_STATE_NAME))).max_steps
-            was, factor = lr_scheduler.get_last_lr()[0], lr_scheduler.lr_lambdas[0](state.global_step)
-            now = lr_scheduler.base_lrs[0] * factor
-            if planned != state.max_steps and not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-12):
+            was = lr_scheduler.get_last_lr()[0]
+            if planned != state.max_steps:
+                lr_scheduler.last_epoch -= 1
+                lr_scheduler.step()  # otherwise the next update would have the rate of the old plan
+            now = lr_scheduler.get_last_lr()[0]
+            if args.should_log and not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-12):
                 how = "rises" if now > was else "falls"
                 logger.warning(
                     f"The learning rate is planned over {counted(state.max_steps, 'update')} now, {planned:,} before: "
                     f"it {how} from {was:.1e} to {now:.1e}. Pass the old length to go on as before."
                 )
-        if (warm_up := args.get_warmup_steps(state.max_steps)) >= state.max_steps:
+        if args.should_log and (warm_up := args.get_warmup_steps(state.max_steps)) >= state.max_steps:
             logger.warning(
                 f"The warm-up of {warm_up:,} updates does not end within the {state.max_steps:,} of the run, whose "
                 "learning rate stays small. Pass --warmup_steps, such as 0.05 for a twentieth."

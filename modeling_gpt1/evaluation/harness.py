@@ -59,10 +59,7 @@ class SharedContextLM(HFLM):
     ):
         super().__init__(pretrained, batch_size=batch_size, add_bos_token=add_bos_token, **kwargs)
         if self.backend != "causal":
-            raise ValueError(
-                f"{pretrained} has an encoder, whose model is not a causal language model. Evaluate it with the "
-                "harness's model `hf`."
-            )
+            raise ValueError(f"{pretrained} has an encoder: it is no causal language model. Use the harness's `hf`.")
         if add_bos_token is None and getattr(self.tokenizer, "has_control_tokens", False):
             self.add_bos_token = False
         # Where a request is too long, its beginning is cut, and said so.

@@ -124,10 +124,7 @@ def encode_prompts(
     for prompt, ids in zip(prompts, encoded, strict=True):
         shown = textwrap.shorten(prompt, SHOWN_CHARACTERS, placeholder="…")
         if not ids:
-            raise ValueError(
-                f"The prompt {shown!r} contains no token, but the model needs at least one to continue from. Add a "
-                "word."
-            )
+            raise ValueError(f"The prompt {shown!r} contains no token, but the model continues from one. Add a word.")
         if len(ids) + max_new_tokens > positions:
             raise ValueError(
                 f"The prompt {shown!r} has {len(ids)} tokens and `max_new_tokens` is {max_new_tokens}, but the model "

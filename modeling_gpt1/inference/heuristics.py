@@ -198,18 +198,18 @@ def evaluate_zero_shot(
     drawn = random.Random(seed).sample(range(len(train_rows)), num_shots + 1) if num_shots else []
     shown = [[train_rows[index] for index in drawn if train_rows[index] != row][:num_shots] for row in rows]
     befores = ["".join(_answered(heuristic, other) for other in others) for others in shown]
-    found = _score(scorer, [_behind(*pair) for pair in zip(befores, map(heuristic.requests, rows), strict=True)])
+    found = _score(scorer, heuristic.task.name, list(map(_behind, befores, map(heuristic.requests, rows))))
     scores = [_values(heuristic, of_row) for of_row in found]
     if calibrate:
         contentless = [
             _behind(before, heuristic.requests({**row, **dict.fromkeys(heuristic.content, CONTENT_FREE)}))
             for before, row in zip(befores, rows, strict=True)
         ]
-        biases = [_values(heuristic, of_row) for of_row in _score(scorer, contentless)]
+        biases = [_values(heuristic, of_row) for of_row in _score(scorer, heuristic.task.name, contentless)]
         scores = [score - np.where(np.isinf(bias), 0, bias) for score, bias in zip(scores, biases, strict=True)]
     threshold = None
     if heuristic.has_threshold:
-        of_training = _score(scorer, [heuristic.requests(row) for row in train_rows])
+        of_training = _score(scorer, heuristic.task.name, [heuristic.requests(row) for row in train_rows])
         labels = np.array([heuristic.label_of(row) for row in train_rows])
         threshold = best_threshold(np.array([_values(heuristic, of_row)[0] for of_row in of_training]), labels)
     predictions = [int(score.argmax() if threshold is None else score[0] > threshold) for score in scores]
@@ -244,10 +244,13 @@ def _behind(before: str, requests: tuple[ScoringRequest, ...]) -> tuple[ScoringR
     return tuple(ScoringRequest(before + context, continuations) for context, continuations in requests)
 
 
-def _score(scorer: Scorer, asked: list[tuple[ScoringRequest, ...]]) -> list[list[ContinuationScore]]:
+def _score(scorer: Scorer, task: str, asked: list[tuple[ScoringRequest, ...]]) -> list[list[ContinuationScore]]:
     """The scores of each row's candidates; equal requests are scored once."""
     distinct = list(dict.fromkeys(request for requests in asked for request in requests))
-    found = dict(zip(distinct, scorer.score(distinct), strict=True))
+    try:
+        found = dict(zip(distinct, scorer.score(distinct), strict=True))
+    except ValueError as error:  # such as a text that is too long
+        raise ValueError(f"Task {task!r}: {error}") from error
     return [[score for request in requests for score in found[request]] for requests in asked]
 
 

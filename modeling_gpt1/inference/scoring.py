@@ -218,14 +218,15 @@ class Scorer:
             fitting, cuts = [], []
             for number, (context, continuations) in enumerate(requests):
                 context, continuations = list(context), list(map(list, continuations))
-                longest, limit = max(map(len, continuations), default=0), self.max_length - len(self.start_ids)
-                if longest > limit:
+                worst, limit = max(continuations, key=len, default=[]), self.max_length - len(self.start_ids)
+                if len(worst) > limit:
+                    text = f", {self.tokenizer.decode(worst)[:60]!r}" if self.tokenizer else ""
                     raise ValueError(
-                        f"Request {number} has a continuation of {longest} tokens, but at most {limit} fit after the "
-                        f"start tokens (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). Shorten "
-                        "the continuation, or score it in parts."
+                        f"Request {number} has a continuation of {len(worst)} tokens{text}, but at most {limit} fit "
+                        f"after the start tokens (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). "
+                        "Shorten it, score it in parts, or take a model with more positions."
                     )
-                rest = context[max(longest, 1) - limit - 1 :]  # the last token of a continuation is never read
+                rest = context[max(len(worst), 1) - limit - 1 :]  # the last token of a continuation is never read
                 fitting.append((self.start_ids + rest, continuations))
                 cuts += [len(context) - len(rest)] if len(rest) < len(context) else []
             tokens = self._answers(fitting)

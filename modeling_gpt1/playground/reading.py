@@ -275,10 +275,7 @@ def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> t
         PlaygroundError: there is no text to continue, or the model has no language-model head.
     """
     if not opened.has_lm_head:
-        raise PlaygroundError(
-            "This model was saved without its language-model head, so it cannot continue a text. Open a model that "
-            "has one."
-        )
+        raise PlaygroundError("This model has no language-model head to continue a text with. Open one that has.")
     parts = BOXES[opened.traversal]
     given = {part: (boxes.get(box) or "").strip() for box, part in parts.items() if box in ("first", "question")}
     for part, text in given.items():

@@ -31,9 +31,11 @@ CHECKPOINT_NAME = "checkpoint.json"
 # Pushes to the hub skip names that begin with "_".
 INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
-# Settings of a run; the state of the optimizer restores the first.
+# Settings of a run; the state of the optimizer restores the first, and no other optimizer reads it.
 OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
-SETTINGS = (*OF_OPTIMIZER, "per_device_train_batch_size", "gradient_accumulation_steps", "world_size", "seed")
+SETTINGS = [*OF_OPTIMIZER, "per_device_train_batch_size", "gradient_accumulation_steps", "world_size", "seed"]
+SETTINGS += "optim lr_scheduler_type warmup_steps max_grad_norm lm_coef train_sampling_strategy data_seed".split()
+ALIKE = {"adamw_torch", "adamw_torch_fused"}  # optimizers with the same state
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
@@ -152,9 +154,20 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
             )
 
 
+def settings_of(args: TrainingArguments) -> dict[str, Any]:
+    return json.loads(json.dumps({name: getattr(args, name, None) for name in SETTINGS}))  # enumerations as texts
+
+
+def check_optimizer(checkpoint: str, args: TrainingArguments) -> None:
+    now = settings_of(args)["optim"]
+    was = read_content(checkpoint).get("settings", {}).get("optim", now)
+    if was != now and not {was, now} <= ALIKE:
+        raise ValueError(f"`optim` is {now!r}, but {checkpoint} was trained with {was!r}. Pass that, or begin anew.")
+
+
 def keep_settings(checkpoint: str, before: dict[str, Any], args: TrainingArguments) -> None:
     """Says which settings of a resumed run are new, and takes those back that the optimizer has from before."""
-    now = {name: getattr(args, name) for name in SETTINGS if name in before}
+    now = {name: value for name, value in settings_of(args).items() if name in before}
     changes = [f"{name} was {before[name]} and is {now[name]}" for name in now if now[name] != before[name]]
     if changes:
         logger.warning(

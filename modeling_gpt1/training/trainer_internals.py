@@ -23,9 +23,9 @@ from ..storage.writing import check_folder
 from .batching import length_sampler
 from .checkpoint import (
     INCOMPLETE_DIR,
-    SETTINGS,
     check_architecture,
     check_logs,
+    check_optimizer,
     check_run_dir,
     check_weights,
     checkpoint_to_resume,
@@ -38,6 +38,7 @@ from .checkpoint import (
     publish_model,
     read_content,
     remove_staging,
+    settings_of,
     write_model,
 )
 from .measures import Throughput
@@ -106,6 +107,7 @@ class ResumableTrainer(Trainer):
                 check_run_dir(self._run_dir, is_new=not resume_from_checkpoint)
             if self._checkpoint is not None:
                 check_architecture(self._checkpoint, without_adapter(self.accelerator.unwrap_model(self.model)).config)
+                check_optimizer(self._checkpoint, self.args)
                 self.args.eval_on_start = False  # that evaluation is in the log
             forget_evaluation(self)
             leave_out_tied_weights(self.model)
@@ -250,7 +252,7 @@ class ResumableTrainer(Trainer):
             if self.args.should_save:
                 self.state.save_to_json(str(staging / "trainer_state.json"))
                 content = {"progress": progress, "save_only_model": self.args.save_only_model}
-                content["settings"] = {name: getattr(self.args, name) for name in SETTINGS}
+                content["settings"] = settings_of(self.args)
                 publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:
             kept = {name, os.path.basename(self.state.best_model_checkpoint or name)}

@@ -57,13 +57,15 @@ def test_every_command_has_a_module_and_the_pages_name_it():
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"), [("fine-tune", "finetune"), ("zero_shot", "zero-shot"), ("Train", "pretrain")]
+    ("name", "hint"),
+    [("fine-tune", "the closest is 'finetune'"), ("zero_shot", "the closest is 'zero-shot'")]
+    + [("Train", "the closest is 'pretrain'"), ("--model", "write a command first, such as 'generate'")],
 )
-def test_an_unknown_command_is_refused_in_a_sentence(name, nearest, capsys):
+def test_an_unknown_command_is_refused_in_a_sentence(name, hint, capsys):
     with pytest.raises(SystemExit) as end:
         entry.main([name, "--help"])
     assert end.value.code == 2
-    message = f"gpt1: unknown command {name!r}; the closest is {nearest!r}. See gpt1 --help.\n"
+    message = f"gpt1: unknown command {name!r}; {hint}. See gpt1 --help.\n"
     assert capsys.readouterr() == ("", message)
 
 

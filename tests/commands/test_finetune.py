@@ -307,7 +307,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     saving = ["--save_strategy", "steps", "--save_steps", "1", "--report_to", "none"]
     command = [*data, *training(output, *saving), "--resume_from_checkpoint", "auto"]
     finetune.main(command)
-    lines = [line for line in caplog.messages if not line.startswith(("step ", "--test_file is not read"))]
+    lines = [line for line in caplog.messages if not line.startswith(("step ", "--test_file is checked"))]
     assert lines[0].startswith("New weights, drawn at random: task_head.score.bias, task_head.score.weight.")
     model = GPT1DoubleHeadsModel.from_pretrained(output)
     assert lines[1] == (
@@ -332,7 +332,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     caplog.clear()
     finetune.main([*(word for word in command if word != "--do_eval"), "--seed", "7"])  # nothing is left to do
     assert f"finished: {output / 'checkpoint-2'} has 2 of 2 updates; nothing is left to train" in caplog.messages
-    assert "--validation_file is not read without --do_eval." in caplog.messages
+    assert "--validation_file is checked, but not used without --do_eval." in caplog.messages
     assert results == {name: (output / name).read_bytes() for name in results}
     assert read_json(output / "trainer_state.json") == state
 
@@ -362,6 +362,9 @@ def test_a_longer_run_tells_where_its_learning_rate_jumps(schedule, how, tokeniz
     told = [line for line in caplog.messages if line.startswith("The learning rate is planned over")]
     before = f"The learning rate is planned over 4 updates now, 2 before: it {how}"
     assert told == ([] if how is None else [f"{before}. Pass the old length to go on as before."])
+    log = read_json(tmp_path / "run" / "trainer_state.json")["log_history"]
+    rates = {record["step"]: record["learning_rate"] for record in log if "learning_rate" in record}
+    assert how is None or rates[3] == pytest.approx(6.7e-3, rel=1e-2)  # of the first update of the new plan
 
 
 @pytest.mark.parametrize(
@@ -441,6 +444,9 @@ def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
     told = helpers_refusals.refusal(finetune.main, ["snli" if word == "mnli" else word for word in mnli])
     assert f"{checkpoint} was trained with --task mnli, and a run cannot go on with snli. Pass" in told
     assert [(output / name).read_bytes() for name in ("model.safetensors", "run.yaml")] == [weights, settings]
+    for flag in ("--max_train_samples", "--max_length"):
+        told = f"{flag} None, and a run cannot go on with 9. Pass what that run had"
+        assert told in helpers_refusals.refusal(finetune.main, [*mnli, flag, "9"])
     finetune.main(mnli)  # the same task goes on
 
 

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from modeling_gpt1 import NOVELS, GPT1Config, GPT1ForCausalLM, prepare_finetuning
 from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.layouts_gpt1 import base_of_adapter
-from tokenization import GPT1Tokenizer
+from tokenization import GPT1Tokenizer, open_tokenizer
 
 ROOT = Path(__file__).parents[2]
 # Of no book.
@@ -57,6 +57,8 @@ def test_every_command_knows_the_name(command, flag, tmp_path, monkeypatch):
 
 def test_python_knows_the_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="Pass its folder, `modeling_gpt1.NOVELS`"):
+        open_tokenizer("gpt1-novels")
     assert prepare_finetuning("gpt1-novels", "sst2")["model"].config.num_hidden_layers == 4
 
 

@@ -155,7 +155,7 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     assert read()[2].learning_rate == 2.5e-4 and read("--preset", "babylm-10m")[0].num_merges == 8000
     with pytest.raises(ValueError, match="--num_merges 9 learns a tokenizer, but that of t was given"):
         read("--preset", "babylm-10m", "--tokenizer_name", "t", "--num_merges", "9")
-    with pytest.raises(ValueError, match="--preset babylm-10m is for a fresh model; --model is m. Leave one"):
+    with pytest.raises(ValueError, match="--preset babylm-10m is for a fresh model, not --model m. Leave one"):
         read("--preset", "babylm-10m", "--model", "m")
     with pytest.raises(ValueError, match="'babylm' .choose from 'babylm-10m', 'babylm-100m'"):
         read("--preset", "babylm")
@@ -320,7 +320,10 @@ def test_rows_of_tables_are_documents(books):
         (["--streaming", "--save_at_words", "1M"], ["--streaming does not count words"]),
         (["--save_at_words", "1M", "ten"], ["'ten' is no number of words", "10M"]),
         (["--max_words", "1M"], ["--max_words 1M", "--max_steps 6", "Leave one"]),
-        (["--family", "bert", "--streaming"], ["--streaming stores no blocks, but bert draws other blocks"]),
+        (
+            ["--family", "bert", "--streaming"],
+            ["--streaming stores no blocks, but bert draws from them. Leave it out"],
+        ),
         ([*BERT, "hidden_size=33"], ["cannot be built: The hidden size (33) is not a multiple"]),
         ([*BERT, "hidden_act=foo"], ["cannot be built: 'foo'"]),
         ([*BERT, "hidden_size=-24"], ["cannot be built: Trying to create tensor with negative dimension -24"]),

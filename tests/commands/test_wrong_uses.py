@@ -1,5 +1,6 @@
 """What a user gets wrong: one sentence on stderr with the value and the remedy, no traceback, exit code 2."""
 
+import json
 import sys
 
 import pytest
@@ -30,7 +31,9 @@ WRONG = [
     (["zero-shot", "--model", "{0}/model", "--max_eval_samples", "0"], "--max_eval_samples is 0", "at least 1"),
     ([*GENERATE, "m", "--batch_size", "0"], "--batch_size is 0", "at least 1"),
     ([*REPRODUCE, "--zero_shot_max_eval_samples=-1"], "--zero_shot_max_eval_samples is -1", "at least 1"),
-    (["convert", "--source", "a", "--output_dir", "b", "c"], "not used by the HfArgumentParser: ['c']"),
+    (["convert", "--source", "a", "--output_dir", "b", "c"], "no flag takes 'c'", "See gpt1 convert --help"),
+    (["generate", "gpt1-novels", "it", "was"], "no flag takes 'it was'. Write a value", "in quotes. See"),
+    (["finetune", "--lora_alpha", "3"], "unknown flag --lora_alpha. See"),
     (["generate", "--prompts", "it was"], "No model was given", "after `gpt1 generate`"),
     ([*TEXT, "--validation_files", "{0}/*.txt"], "{0}/book.txt is in --train_files and in --validation_files"),
     (["finetune", "--task", "rte", "--delimiter", ";", *START], "--task rte", "--delimiter was given too"),
@@ -38,6 +41,10 @@ WRONG = [
     ([*FILES, *START[:-1], "--do_eval", "--n_transfer", "1"], "--n_transfer 1 leaves layers to train", "--do_train"),
     ([*GENERATE, "{0}/modle"], "--model {0}/modle is no folder"),
     ([*GENERATE, "{0}/model", "--temperature=-1"], "--temperature is -1", "Pass 0"),
+    ([*GENERATE, "m", "--top_p", "5"], "--top_p is 5.0. Pass a number above 0, up to 1"),
+    ([*GENERATE, "m", "--top_p", "0"], "--top_p is 0.0"),
+    ([*GENERATE, "m", "--num_beams", "0"], "--num_beams is 0", "at least 1"),
+    ([*GENERATE, "m", "--num_return_sequences", "0"], "--num_return_sequences is 0", "at least 1"),
     ([*GENERATE, "m", "--temperature", "0", "--num_return_sequences", "3"], "sequences is 3", "more --num_beams"),
     ([*GENERATE, "m", "--output_file", "{0}/book.txt"], "--output_file {0}/book.txt is there already", "another name"),
     ([*GENERATE, "{0}/model", "--prompts", ""], "The prompt '' contains no token"),
@@ -53,6 +60,12 @@ WRONG = [
     ([*TEXT, "--tokenizer_name", "{0}/model", "--num_merges", "9"], "--num_merges 9", "Leave one of them out"),
     (["zero-shot", "--model", "{0}/model", "--tasks", "cola", "sst3"], "'sst3'", "mean 'sst2'?"),
     (["zero-shot", "--model", "{0}/model", "--tasks", "dpr"], "Pass data_dir, a folder with its files"),
+    (
+        ["zero-shot", "--model", "{0}/model", "--tasks", "cola", "--data_dir", "{0}"],
+        "Task 'cola': Request 0 has a continuation of 70 tokens, 'the the the",
+        "but at most 64 fit",
+        "a model with more positions",
+    ),
     (["zero-shot"], "--model and --checkpoints is needed, but neither"),
     (["zero-shot", "--model", "a", "--checkpoints", "b"], "--model and --checkpoints is needed, but both"),
     (["zero-shot", "--checkpoints", "a", "--revision", "b"], "Pass --revision with --model"),
@@ -98,12 +111,14 @@ def folder(plain_tokenizer, tmp_path_factory):
         "words.txt": "a good film\n",
         "blank.txt": "\n \n",
         "book.txt": "it was a dark night .\n",
+        "cola/train.jsonl": json.dumps({"sentence": "the " * 70, "label": 1}) + "\n",
         "list.yaml": "- a\n- b\n",
         "broken.yaml": "seed: [1\n",
         "typo.yaml": "sede: 1\n",
         "broken.json": '{"seed": 1',
     }
     for name, text in texts.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     yield folder
     enable_progress_bars()

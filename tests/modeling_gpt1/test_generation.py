@@ -203,14 +203,14 @@ def test_a_cache_is_made_where_it_is_asked_for(model):
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_generation_past_the_positions(model, cache):
-    for prompt, options, asked, room in (
-        (PROMPTS[1], {"max_new_tokens": 18}, 25, 17),
-        (PROMPTS[1], {"max_length": 25}, 25, 17),
-        (random_prompt(30), {"max_new_tokens": 5}, 35, 0),
+    for prompt, options, asked, remedy in (
+        (PROMPTS[1], {"max_new_tokens": 18}, 25, "pass `max_new_tokens` of at most 17 or shorten the prompt."),
+        (PROMPTS[1], {"max_length": 25}, 25, "pass `max_new_tokens` of at most 17 or shorten the prompt."),
+        (random_prompt(30), {"max_new_tokens": 5}, 35, "shorten the prompt."),
     ):
         message = refusal(continuations, model, [prompt], **options, **CACHES[cache])
         assert f"up to {asked} tokens" in message and f"has only {LIMIT} positions" in message
-        assert f"has {len(prompt)} tokens: pass `max_new_tokens` of at most {room} or" in message
+        assert f"has {len(prompt)} tokens: {remedy}" in message
     embedded = {"inputs_embeds": model.get_input_embeddings()(PROMPTS[1][None]), "max_new_tokens": 19}
     assert "has 25 tokens" in refusal(model.generate, **embedded, do_sample=False, **CACHES[cache])
 

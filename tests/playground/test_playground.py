@@ -200,7 +200,7 @@ def test_a_model_without_language_model_head_has_no_losses_and_says_so(opened, t
     expected = read(both, boxes).scores
     assert reading.scores == [(name, pytest.approx(value, rel=1e-5)) for name, value in expected]
     assert reading.notes == ["This model was saved without its language-model head: it has no auxiliary loss."]
-    assert "so it cannot continue a text. Open a model that has one" in message(make_prompt, folder, boxes, 5)
+    assert "no language-model head to continue a text with. Open one that" in message(make_prompt, folder, boxes, 5)
 
 
 # ---------------------------------------------------------------------------------------------------------- writing

@@ -67,8 +67,9 @@ def main(arguments: list[str] | None = None) -> None:
             sys.argv[:] = [f"gpt1 {name}", *words]  # what libraries show as the command line
             import_module(f"modeling_gpt1.commands.{name.replace('-', '_')}").main(words)
     else:
-        nearest = difflib.get_close_matches(name.lower().replace("_", "-"), COMMANDS, n=1, cutoff=0)[0]
-        print(f"gpt1: unknown command {name!r}; the closest is {nearest!r}. See gpt1 --help.", file=sys.stderr)
+        near = difflib.get_close_matches(name.lower().replace("_", "-"), COMMANDS, n=1)
+        hint = f"the closest is {near[0]!r}" if near else "write a command first, such as 'generate'"
+        print(f"gpt1: unknown command {name!r}; {hint}. See gpt1 --help.", file=sys.stderr)
         sys.exit(USAGE)
 
 

@@ -311,7 +311,7 @@ def test_rows_that_only_fit_apart(cache_model):
 def test_a_continuation_that_is_too_long(our_model):
     scorer = CausalLMScorer(our_model, start_ids=[1])
     scorer.score_ids([([5], [[2] * 23])])
-    with pytest.raises(ValueError, match="Request 1 has a continuation of 24 tokens, but at most 23 .* in parts."):
+    with pytest.raises(ValueError, match="Request 1 has a continuation of 24 tokens, but at most 23 .* in parts,"):
         scorer.score_ids([([5], [[2]]), ([5], [[2], [2] * 24])])
 
 

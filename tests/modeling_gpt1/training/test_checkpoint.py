@@ -252,16 +252,28 @@ def test_other_settings_are_told(tmp_path, monkeypatch):
     with resumes_after(3):
         train(make_pretraining(tmp_path), True)
     assert said == []
-    trainer = make_pretraining(tmp_path, learning_rate=0.5, weight_decay=0.2, per_device_train_batch_size=2, seed=1)
+    more = {"max_grad_norm": 0.5, "lr_scheduler_type": "constant", "warmup_steps": 4}
+    trainer = make_pretraining(
+        tmp_path, learning_rate=0.5, weight_decay=0.2, per_device_train_batch_size=2, seed=1, **more
+    )
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     told = "learning_rate was 0.01 and is 0.5, weight_decay was 0.01 and is 0.2, per_device_train_batch_size was 3 "
-    assert told + "and is 2, seed was 42 and is 1." in said[0]
+    told += "and is 2, seed was 42 and is 1, lr_scheduler_type was cosine and is constant, warmup_steps was "
+    assert f"{told}2 and is 4, max_grad_norm was 1.0 and is 0.5." in said[0]
     assert trainer.lr_scheduler.base_lrs == [0.01, 0.01]
     # What the optimizer did is what the card and the next checkpoint tell.
     decays = {group["weight_decay"] for group in trainer.optimizer.param_groups}
     assert decays == {0.0, trainer.args.weight_decay} == {0.0, 0.01} and trainer.args.learning_rate == 0.01
     found = checkpoints.newest_whole_checkpoint(tmp_path)
     assert checkpoints.read_content(found)["settings"]["weight_decay"] == 0.01
+    for optim in ("sgd", "adafactor"):
+        told = refusal(make_pretraining(tmp_path, optim=optim).train, resume_from_checkpoint="auto")
+        assert f"`optim` is '{optim}', but {found} was trained with 'adamw_torch" in told
+    make_fine_tuning(tmp_path / "task", max_steps=3).train()
+    trainer = make_fine_tuning(tmp_path / "task", max_steps=6)
+    trainer.args.lm_coef = 0.1
+    trainer.train(resume_from_checkpoint="auto")
+    assert "with other settings: lm_coef was None and is 0.1. Pass" in said[-1]
 
 
 def add(trainer, callback):
