@@ -25,7 +25,8 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_model_that_is_saved_while_it_is_read_is_refused(name, tiny_model, tiny_tokenizer, tmp_path, monkeypatch):
-    model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), columns={"text": "sentence"})
+    own = {"extract_token_id": tiny_tokenizer.extract_token_id, "columns": {"text": "sentence"}}
+    model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), **own)
     model.save_pretrained(folder := tmp_path / "model")
     tiny_tokenizer.save_pretrained(folder)
     write_tasks(tmp_path)
