@@ -195,9 +195,7 @@ def read_sequences(
         return flatten_sequences(name, tensor, (*shape, *more))
 
     if choice_mask is not None and TRAVERSALS[config.traversal] is not None:
-        raise ValueError(
-            f"`choice_mask` was given, but the traversal {config.traversal!r} has no choices. Leave it out."
-        )
+        raise ValueError(f"`choice_mask` is given, but traversal {config.traversal!r} has no choices. Leave it out.")
     if token_type_ids is not None and token_type_ids.shape[-1] == 1:  # a type for all tokens
         token_type_ids = token_type_ids.expand(*token_type_ids.shape[:-1], length)
     mask, is_present = flat("attention_mask", mask, length), flat("choice_mask", choice_mask)

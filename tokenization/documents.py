@@ -266,9 +266,7 @@ def _text_of(row: dict, text_column: str, place: str) -> str:
         )
     text = row[text_column]
     if text is not None and not isinstance(text, str):
-        raise ValueError(
-            f"{place}: column {text_column!r} holds {text!r}, which is not text. Name the column of the text."
-        )
+        raise ValueError(f"{place}: column {text_column!r} holds {text!r}, no text. Name the column of the text.")
     return text or ""
 
 

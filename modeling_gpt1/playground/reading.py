@@ -105,9 +105,7 @@ def open_model(source: str, name: str) -> Opened:
     model, loaded = model_class.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
     if loaded["missing_keys"]:
         missing = ", ".join(sorted(loaded["missing_keys"]))
-        raise PlaygroundError(
-            f"“{name}” lacks weights of its {model_class.__name__}: {missing}. Save the model again."
-        )
+        raise PlaygroundError(f"“{name}” lacks weights of its {model_class.__name__}: {missing}. Save it again.")
     tokenizer = open_tokenizer(folder)
     try:
         check_vocabulary(model.config, tokenizer)

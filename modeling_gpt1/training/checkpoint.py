@@ -66,9 +66,7 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
     if str(resume).lower() in ("true", "auto"):
         newest = newest_whole_checkpoint(output_dir)
         if newest is None and str(resume).lower() == "true":
-            raise ValueError(
-                f"There is no complete checkpoint in {output_dir}. Start without `resume_from_checkpoint`."
-            )
+            raise ValueError(f"No complete checkpoint in {output_dir}. Start without `resume_from_checkpoint`.")
         return newest
     fault = find_fault(resume)
     if fault is not None:

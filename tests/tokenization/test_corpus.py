@@ -200,7 +200,7 @@ ERRORS = {
     "book.xlsx": (b"PK\3\4\xff", "If it is a spreadsheet, save it as CSV (UTF-8)"),
     "near.jsonl": (b'{"Text": "a"}', "row 0 has no column 'text' (did you mean 'Text'?)"),
     "other.jsonl": (b'{"body": "a"}', "row 0 has no column 'text'; it has 'body'. Name the column of the text"),
-    "number.jsonl": (b'{"text": 5}', "row 0: column 'text' holds 5, which is not text. Name the column"),
+    "number.jsonl": (b'{"text": 5}', "row 0: column 'text' holds 5, no text. Name the column"),
     "blank.txt": (b" \n\n ", "has no text. Give a corpus with text in it"),
     "empty.txt": (b"", "has no text"),
     "empty.jsonl": (b"", "has no text"),
