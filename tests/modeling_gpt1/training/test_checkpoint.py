@@ -489,7 +489,7 @@ class TestRefusals:
         trainer = make_pretraining(tmp_path)
         told = refusal(trainer.train, resume_from_checkpoint=str(folder))
         assert f"'{folder}', which is not a complete checkpoint: {fault.format(size=size)}. Pass" in told
-        with pytest.raises(ValueError, match="no complete checkpoint in .* Start without `resume_from_checkpoint`"):
+        with pytest.raises(ValueError, match="No complete checkpoint in .* Start without `resume_from_checkpoint`"):
             trainer.train(resume_from_checkpoint=True)
         assert trainer.state.global_step == 0
 
