@@ -552,7 +552,7 @@ def test_refuses_runs_that_cannot_be(places, tmp_path):
     train = [*run, str(output), "--do_train"]
     refusal(train, f"{output} is not empty", "--resume_from_checkpoint auto", **places)
     train += ["--resume_from_checkpoint"]
-    refusal([*train, "true"], f"no complete checkpoint in {output}", **places)
+    refusal([*train, "true"], f"No complete checkpoint in {output}", **places)
     refusal([*train, "checkpoint-9"], "'checkpoint-9'", f"`auto` for the newest complete one in {output}", **places)
 
 
