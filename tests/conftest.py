@@ -103,10 +103,8 @@ def byte_level(sentences: list[str]) -> transformers.TokenizersBackend:
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, initial_alphabet=alphabet, special_tokens=["<|end|>"], show_progress=False
-    )
+    sizes = {"vocab_size": 300, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
+    trainer = trainers.BpeTrainer(**sizes, special_tokens=["<|end|>"], show_progress=False)
     backend.train_from_iterator(sentences, trainer)
     return transformers.TokenizersBackend(tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>")
 
@@ -170,21 +168,21 @@ def openai_gpt_folder(plain_tokenizer, tmp_path_factory):
 SPLIT_IN_TWO_WAYS = "he didn't need the ticket"
 
 
-TINY_FIELDS = {
-    "vocab_size": 101,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 24,
-    "embd_pdrop": 0.0,
-    "resid_pdrop": 0.0,
-    "attn_pdrop": 0.0,
-    "classifier_dropout": 0.0,
-}
+TINY_FIELDS = {"vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+TINY_FIELDS |= {"max_position_embeddings": 24}
+TINY_FIELDS |= dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop", "classifier_dropout"), 0.0)
 
 
 def make_tiny_config(**fields) -> GPT1Config:
     return GPT1Config(**{**TINY_FIELDS, **fields})
+
+
+def random_ids(*shape, seed=0):
+    return torch.randint(1, 101, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def close(actual, expected, tolerance=1e-5):
+    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
 def randomise_weights(model: nn.Module, seed: int = 0) -> nn.Module:

@@ -99,9 +99,7 @@ def test_a_step_counts_the_time_of_all_attempts(families, tmp_path, monkeypatch)
         families.run(step)
     assert str(stopped.value) == f"{step.folder}: status 1. Its output.txt ends with the reason."
     assert not step.is_done
-    (step.folder / "processor_seconds.json").write_text(
-        '{"attempts": 1, "seconds": 70.0, "peak_bytes": 1099511627776}'
-    )
+    (step.folder / "processor_seconds.json").write_text('{"attempts":1, "seconds": 70.0, "peak_bytes": 1099511627776}')
     monkeypatch.setattr(families.sys, "executable", "/bin/echo")
     families.run(step)
     done = json.loads((step.folder / "done.json").read_text())

@@ -47,11 +47,7 @@ def test_the_help_fits_two_screens_and_all_flags_are_a_word_away(command, capsys
 
 def test_the_help_speaks_of_its_own_command(capsys):
     """`--seed` and `--output_dir` mean something else in each; a default of 0 is one."""
-    texts = [
-        "Seed of the sampling. (0)",
-        "Folder, hub id, or gpt1-novels.",
-        "One of float32, bfloat16, int8. (float32)",
-    ]
+    texts = "Seed of the sampling. (0)", "Folder, hub id, or gpt1-novels.", "One of float32, bfloat16, int8. (float32)"
     for command, *found in (("generate", *texts), ("convert", "The new folder."), ("reproduce", "(1 2 3)")):
         with pytest.raises(SystemExit):
             parser_of(command).read(["--help"])

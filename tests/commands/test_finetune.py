@@ -59,12 +59,8 @@ COLUMNS = {
     "multiple_choice": ["context=story", "choices=ends"],
     "regression": ["text_a=one", "text_b=two", "label=score"],
 }
-LABELS = {
-    "classification": ["happy", "sad"],
-    "entailment": ["no", "yes"],
-    "similarity": ["False", "True"],
-    "multiple_choice": [0, 1, 2],
-}
+LABELS = {"classification": ["happy", "sad"], "entailment": ["no", "yes"]}
+LABELS |= {"similarity": ["False", "True"], "multiple_choice": [0, 1, 2]}
 
 
 @pytest.fixture(scope="module")
@@ -350,11 +346,9 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert not [name for name in read_json(output / "all_results.json") if name.startswith("eval_")]
 
 
-@pytest.mark.parametrize(
-    ("schedule", "how"), [("linear", "rises from 0.0e+00 to 6.7e-03"), ("constant_with_warmup", None)]
-)
-def test_a_longer_run_tells_where_its_learning_rate_jumps(schedule, how, tokenizer_folder, tmp_path, caplog):
-    saving = ["--save_strategy", "steps", "--save_steps", "2", "--lr_scheduler_type", schedule]
+@pytest.mark.parametrize("kind, how", [("linear", "rises from 0.0e+00 to 6.7e-03"), ("constant_with_warmup", None)])
+def test_a_longer_run_tells_where_its_learning_rate_jumps(kind, how, tokenizer_folder, tmp_path, caplog):
+    saving = ["--save_strategy", "steps", "--save_steps", "2", "--lr_scheduler_type", kind]
     command = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder)]
     command += [*training(tmp_path / "run", *saving), "--resume_from_checkpoint", "auto"]
     finetune.main(command)
@@ -620,13 +614,8 @@ def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_
         file = write_rows(tmp_path / "rows.csv", rows)
     words = ["--train_file", file, "--validation_file", file, "--test_file", file, "--traversal", "classification"]
     words += ["--columns", "text=review", f"label={label}", "--do_eval", "--do_predict"]
-    finetune.main(
-        [
-            *words,
-            *fresh_model(tokenizer_folder),
-            *training(output, "--max_steps", "40", "--lr_scheduler_type", "constant"),
-        ]
-    )
+    more = ["--max_steps", "40", "--lr_scheduler_type", "constant"]
+    finetune.main([*words, *fresh_model(tokenizer_folder), *training(output, *more)])
     assert "One file is given for two uses" in caplog.text
     config = read_json(output / "config.json")
     assert config["problem_type"] == "multi_label_classification" and list(config["label2id"]) == names

@@ -42,13 +42,9 @@ ROWS = {
     ],
 }
 ROWS["similarity"] = ROWS["entailment"]
-COLUMNS = {
-    "classification": ["text=one"],
-    "entailment": ["premise=one", "hypothesis=two"],
-    "similarity": ["text_a=one", "text_b=two"],
-    "regression": ["text_a=one", "text_b=two"],
-    "multiple_choice": ["context=one", "question=ask", "choices=ends"],
-}
+COLUMNS = {"classification": ["text=one"], "entailment": ["premise=one", "hypothesis=two"]}
+COLUMNS |= {"similarity": ["text_a=one", "text_b=two"], "regression": ["text_a=one", "text_b=two"]}
+COLUMNS |= {"multiple_choice": ["context=one", "question=ask", "choices=ends"]}
 FAMILIES = {
     "classification": ("gpt2", "--auto_model"),
     "entailment": ("bart",),

@@ -25,9 +25,7 @@ def folder_of(tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize(
-    "num_processes, name", [(number, name) for number, names in RUNS_OF.items() for name in names]
-)
+@pytest.mark.parametrize("num_processes, name", [(number, name) for number in RUNS_OF for name in RUNS_OF[number]])
 def test_several_processes_train_as_one(num_processes, name, folder_of, tmp_path):
     folder = folder_of(num_processes)
     record, expected = torch.load(folder / f"{name}.pt"), record_of(make_trainer(name, tmp_path, num_processes))
@@ -39,9 +37,7 @@ def test_several_processes_train_as_one(num_processes, name, folder_of, tmp_path
     assert record["evaluation"] == pytest.approx(expected["evaluation"], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "num_processes, name", [(number, name) for number, names in RESUMED.items() for name in names]
-)
+@pytest.mark.parametrize("num_processes, name", [(number, name) for number in RESUMED for name in RESUMED[number]])
 def test_a_run_that_goes_on_before_an_uneven_update_is_the_same_to_the_bit(num_processes, name, folder_of):
     record, expected = (torch.load(folder_of(num_processes) / f"{name}{suffix}.pt") for suffix in ("-resumed", ""))
     assert record["logs"] == expected["logs"] and record["tokens"] == expected["tokens"]

@@ -33,9 +33,7 @@ def words_of(text):
 
 
 def texts_of(row):
-    return " ".join(
-        value if isinstance(value, str) else " ".join(value) for key, value in row.items() if key != "label"
-    )
+    return " ".join(text if isinstance(text, str) else " ".join(text) for key, text in row.items() if key != "label")
 
 
 def meetings(world, text):

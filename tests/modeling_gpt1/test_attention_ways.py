@@ -6,13 +6,7 @@ from conftest import make_tiny_model
 from helpers_attention import use_flash
 from helpers_packing import pad, planned, ragged_choices, results
 
-from modeling_gpt1 import (
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1ForSequenceClassification,
-    GPT1Model,
-    packing_gpt1,
-)
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification, GPT1Model, packing_gpt1
 
 LENGTHS = [3, 7, 2, 5]
 BANDED = {"sliding_window": 3, "layer_types": ["full_attention", "sliding_attention"]}

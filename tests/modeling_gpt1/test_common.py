@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from conftest import close, random_ids
 from safetensors.torch import save_file
 from torch import nn
 from transformers import DynamicCache, StaticCache
@@ -20,16 +21,8 @@ logging.disable_progress_bar()
 CLASSES = [GPT1Model, GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice]
 
 
-def random_ids(*shape, seed=0):
-    return torch.randint(1, 101, shape, generator=torch.Generator().manual_seed(seed))
-
-
 def ids_for(model_class, device="cpu"):
     return random_ids(*((3, 2, 7) if model_class is GPT1ForMultipleChoice else (3, 7))).to(device)
-
-
-def close(actual, expected, tolerance=1e-5):
-    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
 # ---- Weights.
@@ -116,15 +109,7 @@ def test_hidden_states_and_attentions_have_gradients(tiny_model, model_class):
 # ---- Masks of four dimensions.
 
 # Three tokens that two continuations share: 3 and 4 go on after token 2, and do not see each other.
-SHARED = torch.tensor(
-    [
-        [1, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0],
-        [1, 1, 1, 0, 0],
-        [1, 1, 1, 1, 0],
-        [1, 1, 1, 0, 1],
-    ]
-).bool()[None, None]
+SHARED = torch.tensor([[*map(int, row)] for row in "10000 11000 11100 11110 11101".split()]).bool()[None, None]
 
 
 def additive(mask):
@@ -132,12 +117,10 @@ def additive(mask):
 
 
 @pytest.mark.parametrize("cache", ["none", "dynamic", "static"])
-@pytest.mark.parametrize(
-    ("implementation", "kind"), [("eager", additive), ("sdpa", additive), ("sdpa", torch.Tensor.bool)]
-)
-def test_a_mask_of_four_dimensions_decides_what_is_seen(tiny_model, implementation, kind, cache):
+@pytest.mark.parametrize("way, kind", [("eager", additive), ("sdpa", additive), ("sdpa", torch.Tensor.bool)])
+def test_a_mask_of_four_dimensions_decides_what_is_seen(tiny_model, way, kind, cache):
     model = tiny_model(GPT1ForCausalLM)
-    model.set_attn_implementation(implementation)
+    model.set_attn_implementation(way)
     ids, mask = random_ids(1, 5), SHARED
     options = {"use_cache": False}
     if cache != "none":

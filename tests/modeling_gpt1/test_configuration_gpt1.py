@@ -81,20 +81,9 @@ def test_inner_width_follows_the_hidden_width():
 
 
 def test_saved_and_loaded_configuration_is_the_same(tmp_path):
-    config = GPT1Config(
-        n_embd=48,
-        n_head=6,
-        traversal="similarity",
-        lm_coef=0.25,
-        num_labels=1,
-        problem_type="regression",
-        start_token_id=11,
-        delimiter_token_id=12,
-        extract_token_id=13,
-        pad_token_id=0,
-        classifier_dropout=0,
-        use_cache=False,
-    )
+    ids = {"start_token_id": 11, "delimiter_token_id": 12, "extract_token_id": 13, "pad_token_id": 0}
+    task = dict(traversal="similarity", lm_coef=0.25, num_labels=1, problem_type="regression", classifier_dropout=0)
+    config = GPT1Config(n_embd=48, n_head=6, **ids, **task, use_cache=False)
     config.save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "gpt1"
     assert type(AutoConfig.for_model("gpt1")) is GPT1Config

@@ -8,12 +8,7 @@ from helpers_packing import DELIMITER, EXTRACT, START, pad
 from helpers_refusals import refusal
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
-from modeling_gpt1 import (
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1ForMultipleChoice,
-    GPT1ForSequenceClassification,
-)
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForMultipleChoice, GPT1ForSequenceClassification
 from modeling_gpt1.modeling_gpt1 import GPT1TaskHead
 
 
@@ -300,10 +295,8 @@ def test_double_heads_open_in_the_class_of_their_traversal_alone(tiny_model, kin
     assert torch.equal(outputs.logits, expected.task_logits)
     assert torch.equal(outputs.loss, expected.task_loss)
     assert opened(**{**batch, "labels": None}).loss is None is model(**{**batch, "labels": None}).loss
-    message = refusal(other.from_pretrained, tmp_path)
-    assert (
-        f"`traversal` is '{model.config.traversal}'. Open it with {ours.__name__} or GPT1DoubleHeadsModel" in message
-    )
+    told = refusal(other.from_pretrained, tmp_path)
+    assert f"`traversal` is '{model.config.traversal}'. Open it with {ours.__name__} or GPT1DoubleHeadsModel" in told
 
 
 # ---- Similarity of [B, T] rows.
@@ -321,24 +314,21 @@ def rows_of_pairs(side, extra):
     return collate(examples, side, extra)
 
 
-@pytest.mark.parametrize(
-    ("side", "with_positions", "masked"),
-    [("right", True, True), ("left", False, True), ("right", False, False)],
-)
-def test_similarity_makes_the_other_order_itself(tiny_model, side, with_positions, masked):
+@pytest.mark.parametrize("side, given, mask", [("right", True, True), ("left", False, True), ("right", False, False)])
+def test_similarity_makes_the_other_order_itself(tiny_model, side, given, mask):
     """The padding may hold any id, the delimiter's too."""
     model = tiny_model(GPT1DoubleHeadsModel, delimiter_token_id=DELIMITER, **KINDS["similarity"].fields)
-    batch = rows_of_pairs(side, extra=3 if masked else 0)
-    if masked:
+    batch = rows_of_pairs(side, extra=3 if mask else 0)
+    if mask:
         batch["input_ids"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, DELIMITER)
     else:
         batch = {name: tensor[1:2] for name, tensor in batch.items()}
         batch.pop("attention_mask")
-    if not with_positions:
+    if not given:
         batch.pop("mc_token_ids")
     expected = model(**batch)
     rows = {name: tensor[:, 0] if name != "labels" else tensor for name, tensor in batch.items()}
-    positions = [rows["mc_token_ids"], rows["mc_token_ids"][:, None]] if with_positions else [None]
+    positions = [rows["mc_token_ids"], rows["mc_token_ids"][:, None]] if given else [None]
     for mc_token_ids in positions:
         outputs = model(**{**rows, "mc_token_ids": mc_token_ids})
         torch.testing.assert_close(outputs.task_logits, expected.task_logits, atol=1e-6, rtol=1e-6)
@@ -349,17 +339,15 @@ def test_similarity_makes_the_other_order_itself(tiny_model, side, with_position
 
 
 @pytest.mark.parametrize(
-    ("delimiter_token_id", "rows", "counts"),
+    ("delimiter", "rows", "counts"),
     [
         (DELIMITER, [pair_row([1], [2]), [START, 1, 2, 3, EXTRACT]], [1, 0]),
         (DELIMITER, [pair_row([1, 2], [3, DELIMITER, 4])], [2]),
         (None, [pair_row([1], [2])], [0]),
     ],
 )
-def test_similarity_rows_without_one_delimiter(tiny_model, delimiter_token_id, rows, counts):
-    model = tiny_model(
-        GPT1ForSequenceClassification, delimiter_token_id=delimiter_token_id, **KINDS["similarity"].fields
-    )
+def test_similarity_rows_without_one_delimiter(tiny_model, delimiter, rows, counts):
+    model = tiny_model(GPT1ForSequenceClassification, delimiter_token_id=delimiter, **KINDS["similarity"].fields)
     message = refusal(model, torch.tensor(rows))
     assert f"the rows have {counts} delimiters. Give the tokenizer a `text` and a `text_pair`" in message
 

@@ -49,11 +49,7 @@ def continuations(model, prompts, **kwargs):
     return generated[:, batch["input_ids"].shape[1] :].tolist()
 
 
-CACHES = {
-    "dynamic": {},
-    "none": {"use_cache": False},
-    "static": {"cache_implementation": "static", "disable_compile": True},
-}
+CACHES = dict(dynamic={}, none={"use_cache": False}, static=dict(cache_implementation="static", disable_compile=True))
 
 
 def test_the_loops_give_various_tokens(model):

@@ -269,9 +269,7 @@ class LargestTensor(TorchDispatchMode):
         return made
 
 
-@pytest.mark.parametrize(
-    ("function", "largest"), [(loss_only, VOCABULARY * HIDDEN), (plain_formula, VOCABULARY * 200)]
-)
+@pytest.mark.parametrize("function, largest", [(loss_only, VOCABULARY * HIDDEN), (plain_formula, VOCABULARY * 200)])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_the_logits_of_all_targets_never_exist(chunks_of, function, largest, autocast):
     """The largest tensor is the weight's gradient; the plain formula makes [N, V]."""

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from conftest import close, random_ids
 from helpers_refusals import refusal
 from helpers_training import CASES, make_tokenizer, make_trainer, training_log
 from transformers import (
@@ -28,14 +29,6 @@ from modeling_gpt1 import (
 from modeling_gpt1.training.measures import training_flops_per_token
 
 MASK = torch.tensor([[1] * 10, [0] * 4 + [1] * 6, [1] * 5 + [0] * 5, [1, 1, 1, 0, 0, 1, 1, 1, 1, 1], [0] * 10])
-
-
-def random_ids(*shape, seed=0):
-    return torch.randint(1, 101, shape, generator=torch.Generator().manual_seed(seed))
-
-
-def close(actual, expected, tolerance=1e-5):
-    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
 # ---- The decoder.

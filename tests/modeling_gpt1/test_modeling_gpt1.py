@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from conftest import close, random_ids
 from helpers_hub_code import HUB_CODE
 from helpers_refusals import refusal
 from torch import nn
@@ -24,14 +25,6 @@ from modeling_gpt1.modeling_gpt1 import GPT1LMHead
 disable_progress_bar()
 
 CLASSES = [GPT1Model, GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice]
-
-
-def random_ids(*shape, seed=0):
-    return torch.randint(1, 101, shape, generator=torch.Generator().manual_seed(seed))
-
-
-def close(actual, expected, tolerance=1e-5):
-    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
 # ---- Attention implementations.
@@ -113,26 +106,16 @@ def test_logits_to_keep(tiny_model):
     input_ids = random_ids(2, 6)
     logits = model(input_ids).logits
     assert logits.shape == (2, 6, 101)
-    for kept, expected in (
-        (0, logits),
-        (1, logits[:, -1:]),
-        (3, logits[:, 3:]),
-        (torch.tensor([4, 0]), logits[:, [4, 0]]),
-    ):
-        close(model(input_ids, logits_to_keep=kept).logits, expected, 1e-6)
+    for kept, part in (0, logits), (1, logits[:, -1:]), (3, logits[:, 3:]), (torch.tensor([4, 0]), logits[:, [4, 0]]):
+        close(model(input_ids, logits_to_keep=kept).logits, part, 1e-6)
 
 
 def test_skip_logits(tiny_model):
     """By default in training with labels."""
     model, input_ids = tiny_model(GPT1ForCausalLM), random_ids(2, 6)
-    for training, labels, skip_logits, has_logits in (
-        (False, None, None, True),
-        (False, input_ids, None, True),
-        (False, input_ids, True, False),
-        (True, None, None, True),
-        (True, input_ids, None, False),
-        (True, input_ids, False, True),
-    ):
+    ways = [(False, None, None, True), (False, input_ids, None, True), (False, input_ids, True, False)]
+    ways += [(True, None, None, True), (True, input_ids, None, False), (True, input_ids, False, True)]
+    for training, labels, skip_logits, has_logits in ways:
         logits = model.train(training)(input_ids, labels=labels, skip_logits=skip_logits).logits
         assert (logits is not None) == has_logits
 

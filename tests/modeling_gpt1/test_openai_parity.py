@@ -13,13 +13,7 @@ from helpers_hub_code import HUB_CODE
 from safetensors.torch import load_file
 from transformers import OpenAIGPTConfig, OpenAIGPTDoubleHeadsModel, OpenAIGPTLMHeadModel, OpenAIGPTModel
 
-from modeling_gpt1 import (
-    GPT1Config,
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1ForSequenceClassification,
-    GPT1Model,
-)
+from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification, GPT1Model
 from modeling_gpt1.modeling_gpt1 import GPT1Block
 
 PAIRS = [

@@ -8,6 +8,7 @@ import math
 
 import pytest
 import torch
+from conftest import close, random_ids
 from helpers_packing import planned
 from helpers_refusals import refusal
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -41,14 +42,6 @@ GPT2 = {"do_layer_norm_before": True, "rescale_prenorm_residual": True}
 GPT3 = {**GPT2, "sliding_window": 3}
 SMALL = {**GPT2, "vocab_size": 50257}
 PADDED = {"left": [[1] * 9, [0] * 4 + [1] * 5], "right": [[1] * 9, [1] * 5 + [0] * 4], "none": [[1] * 9, [1] * 9]}
-
-
-def random_ids(*shape, seed=0):
-    return torch.randint(1, 101, shape, generator=torch.Generator().manual_seed(seed))
-
-
-def close(actual, expected, tolerance=1e-5):
-    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
 # ---- Fields

@@ -251,10 +251,7 @@ def test_calibration_asks_for_the_answers_alone(ours, data_dir, tmp_path):
     results["asked"], (sample, _) = ["copa"], results["samples"]["copa"]
     assert list(figures(add_facts(results, ours, calibrated=True), "copa")) == ["acc", "acc_mutual_info"]
     assert chance_of(results, "copa") == 0.5
-    with_question, alone = (
-        [value[0][0] for value in sample["resps"][:2]],
-        [value[0][0] for value in sample["resps"][2:]],
-    )
+    with_question, alone = ([of[0][0] for of in sample["resps"][:2]], [of[0][0] for of in sample["resps"][2:]])
     gains = [one - other for one, other in zip(with_question, alone, strict=True)]
     assert sample["acc_mutual_info"] == float(gains[0] > gains[1])
 
@@ -284,13 +281,8 @@ def made_results(asked, results, **fields):
 
 
 def test_each_filter_of_a_task_has_a_figure():
-    of_task = {
-        "alias": "gsm8k",
-        "exact_match,strict-match": 0.1,
-        "exact_match_stderr,strict-match": 0.01,
-        "exact_match,flexible-extract": 0.35,
-        "exact_match_stderr,flexible-extract": "N/A",
-    }
+    of_task = {"alias": "gsm8k", "exact_match,strict-match": 0.1, "exact_match_stderr,strict-match": 0.01}
+    of_task |= {"exact_match,flexible-extract": 0.35, "exact_match_stderr,flexible-extract": "N/A"}
     results = made_results(["gsm8k"], {"gsm8k": of_task})
     assert table(results, {"model": "a"}).splitlines()[4:] == [
         "| gsm8k | test | 8 |  | exact_match,strict-match | 0.1 ± 0.01 |  |",
@@ -317,9 +309,7 @@ def test_a_group_without_a_metric_shows_its_members():
         f"| {name} | test | 8 |  | acc | 0.25 | 0.500 |" for name in "abc"
     ]
     found = curves([{"step": 1, "tokens": 10, "results": results}])
-    assert [(curve["task"], curve["metric"], curve["chance"]) for curve in found] == [
-        (name, "acc", 0.5) for name in "abc"
-    ]
+    assert [(of["task"], of["metric"], of["chance"]) for of in found] == [(name, "acc", 0.5) for name in "abc"]
     results["results"]["outer"] = leaves["a"]
     assert [line.split()[1] for line in table(results, {"model": "a"}).splitlines()[4:]] == ["outer"]
     assert chance_of(results, "outer") == 0.5

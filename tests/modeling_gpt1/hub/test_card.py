@@ -164,12 +164,8 @@ def test_the_code_of_the_card_runs(case, tmp_path, capsys, tiny_config):
     card = model_card(model, str(tmp_path))
     code = card.text.split("```python\n")[1].split("```")[0]
     exec(compile(code, "card", "exec"), {})
-    printed = {
-        "multiple_choice": "[[0.",
-        "language model": "'generated_text': 'it was",
-        "base model": "torch.Size([1, ",
-    }
-    assert printed.get(case, "'label': 'LABEL_") in capsys.readouterr().out
+    shown = {"multiple_choice": "[[0.", "language model": "'generated_text': 'it was", "base model": "torch.Size([1, "}
+    assert shown.get(case, "'label': 'LABEL_") in capsys.readouterr().out
 
 
 def test_the_last_evaluation_is_that_of_all_data_sets_of_the_last_step():

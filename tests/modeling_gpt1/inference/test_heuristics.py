@@ -162,9 +162,7 @@ def test_pronouns_and_readings_are_shown_with_their_answers():
     assert scorer.asked[0].context == (
         "The ant fed the bee because the ant was kind.\nThe bee landed on the flower because the bee"
     )
-    evaluate_zero_shot(
-        scorer, "race", [RACE], train_rows=[RACE, {**RACE, "question": "Who?", "label": 2}], num_shots=1
-    )
+    evaluate_zero_shot(scorer, "race", [RACE], train_rows=[RACE, dict(RACE, question="Who?", label=2)], num_shots=1)
     assert scorer.asked[2].context == "He ran.\nHe fell. Who? Sit\nHe ran.\nHe fell. What did he do?"
 
 

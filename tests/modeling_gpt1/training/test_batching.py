@@ -139,8 +139,5 @@ class TestLengths:
     def test_a_question_counts(self, tiny_tokenizer):
         columns = {"context": "a", "question": "b", "choices": ["c", "d"]}
         collator = TraversalCollator(tiny_tokenizer, "multiple_choice", columns)
-        rows = [
-            {"a": "the old", "b": "why", "c": "she", "d": "she laughed"},
-            {"a": "he", "b": "he", "c": "he", "d": "he"},
-        ]
+        rows = [dict(a="the old", b="why", c="she", d="she laughed"), dict.fromkeys("abcd", "he")]
         assert collator.lengths(rows) == [collator([row])["input_ids"].shape[-1] for row in rows]

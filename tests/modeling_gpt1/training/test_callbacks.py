@@ -156,10 +156,7 @@ class TestSamples:
             callback.on_evaluate(None, state, None, model=trainer.model)  # of a second data set
         (record,) = state.log_history
         assert (record["step"], record["epoch"]) == (3, 0.5)
-        assert [sample.startswith(prompt) for sample, prompt in zip(record["samples"], PROMPTS, strict=True)] == [
-            True,
-            True,
-        ]
+        assert [text.startswith(start) for text, start in zip(record["samples"], PROMPTS, strict=True)] == [True, True]
         assert [message for _, _, message in caplog.record_tuples] == [
             f"step 3 · {' '.join(text.split())}" for text in record["samples"]
         ]
