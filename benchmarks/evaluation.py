@@ -50,9 +50,8 @@ def answer(model, instances: list) -> tuple[list, float]:
 
 def difference(ours, theirs) -> float:
     """The largest relative difference of two log-probabilities."""
-    pairs = [
-        (one, other) if isinstance(one, float) else (one[0], other[0]) for one, other in zip(ours, theirs, strict=True)
-    ]
+    pairs = zip(ours, theirs, strict=True)
+    pairs = [(one, other) if isinstance(one, float) else (one[0], other[0]) for one, other in pairs]
     return max(abs(one - other) / abs(other) for one, other in pairs)
 
 

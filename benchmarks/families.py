@@ -40,12 +40,7 @@ NUM_MERGES, BLOCK_LENGTH, BATCH = 8000, 512, 8
 WARMUP = 200  # updates; with fewer, models with norms after the sums stay at the loss of mere word frequencies
 LEARNING_RATES = (2.5e-4, 5e-4, 1e-3, 2e-3)
 # Rows to train on; `None` takes all.
-TASKS = {
-    **dict.fromkeys(("sst2", "cola", "stsb", "rte", "story_cloze")),
-    "snli": 20_000,
-    "mnli": 10_000,
-    "qqp": 10_000,
-}
+TASKS = {**dict.fromkeys("sst2 cola stsb rte story_cloze".split()), "snli": 20_000, "mnli": 10_000, "qqp": 10_000}
 FINE_TUNING = "--num_train_epochs 3 --per_device_train_batch_size 32 --warmup_steps 0.1 --bf16"
 FINE_TUNING += " --save_strategy epoch --save_total_limit 1 --report_to none --disable_tqdm true"
 ZERO_SHOT_TASKS = ("blimp", "story_cloze")
@@ -226,9 +221,7 @@ def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
         row.zero_shot, row.method = answers["tasks"], answers["method"]
     for task in tasks_of(family):
         steps = [fine_tuning(arguments, model, task, seed) for seed in range(arguments.seeds)]
-        row.scores[task] = [
-            score_of(task, read_json(step.folder / "out" / step.result)) for step in steps if step.is_done
-        ]
+        row.scores[task] = [score_of(task, read_json(s.folder / "out" / s.result)) for s in steps if s.is_done]
     return row
 
 

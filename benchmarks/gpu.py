@@ -76,9 +76,8 @@ def run_steps(output: Path, quick: bool, families: str = "") -> list[str]:
         finally:  # what it started ends with it, also at Ctrl-C
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        print(
-            f"{name}: {'done' if code == 0 else f'FAILED ({code})'}, {time.perf_counter() - start:.0f} s", flush=True
-        )
+        told = "done" if code == 0 else f"FAILED ({code})"
+        print(f"{name}: {told}, {time.perf_counter() - start:.0f} s", flush=True)
         failed += [name] * (code != 0)
     return failed
 

@@ -90,9 +90,7 @@ def released_tokenizer(folder: Path):
     return GPT1Tokenizer.from_openai(folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
 
 
-def write_peers(
-    folder: str, sizes: dict[str, int], prepare: Callable | None = None, **openai_fields
-) -> dict[str, str]:
+def write_peers(folder: str, sizes: dict, prepare: Callable | None = None, **openai_fields) -> dict[str, str]:
     """
     Writes random weights of the two built-in models in one size, of which ours reads those of openai-gpt.
 

@@ -134,9 +134,7 @@ def compare(rounds: int, quick: bool) -> list[dict]:
     seconds = {name: of_name[unit] for name, of_name in imports.items()}
     added, of_help = seconds["what modeling_gpt1 adds"], seconds["gpt1 --help"]
     rows = [
-        comparison(
-            "import modeling_gpt1: added", unit, f"limit {IMPORT_LIMIT} s", added, [IMPORT_LIMIT] * rounds, 1.0
-        ),
+        comparison("import modeling_gpt1: added", unit, f"limit {IMPORT_LIMIT} s", added, [IMPORT_LIMIT] * rounds, 1),
         comparison("gpt1 --help", unit, f"limit {HELP_LIMIT} s", of_help, [HELP_LIMIT] * rounds, 1.0),
     ]
     pairs = [*(("modeling_gpt1", peer) for peer in PEERS), ("tokenization", "OpenAIGPTTokenizer")]

@@ -96,11 +96,10 @@ def main() -> None:
     args = parser.parse_args()
     state = read_json(args.checkpoint / "trainer_state.json")
     settings = yaml.safe_load((args.checkpoint.parent / "run.yaml").read_text(encoding="utf-8"))
-    words = [record["words_seen"] for record in state["log_history"] if "words_seen" in record]
-    words = words[-1] if words else WORDS  # only a run with save points by words logs them
+    logged = [record["words_seen"] for record in state["log_history"] if "words_seen" in record]
     make_folder(args.checkpoint)
     model, tokenizer = GPT1ForCausalLM.from_pretrained(NOVELS).eval(), GPT1Tokenizer.from_pretrained(NOVELS)
-    result = {"updates": state["global_step"], "tokens": state["num_input_tokens_seen"], "words": words}
+    result = {"updates": state["global_step"], "tokens": state["num_input_tokens_seen"], "words": (logged or [WORDS])[-1]}
     result |= write(model, tokenizer) | measure(model, tokenizer, args)
     card = model_card(
         model,
@@ -112,7 +111,7 @@ def main() -> None:
             "data": DATA,
             "held out": "five novels: Burnett 1886, Doyle 1902, Forster 1908, Gissing 1893, Haggard 1885",
             "tokens seen in training": f"{result['tokens']:,}",
-            "words read in training": f"{words:,}",
+            "words read in training": f"{result['words']:,}",
             "licence": LICENSE,
         },
         results=[

@@ -113,10 +113,8 @@ def markdown(name: str, day: str, rows: Sequence[dict]) -> str:
     lines += ["| work | measure | gpt1-hf | peer | | times better | target |", "|---|---|--:|--:|---|--:|--:|"]
     for row in rows:
         work, measure, ours, theirs, peer, ratio, target, met = table_cells(row)
-        met = {"yes": "", "no": ", missed"}[met]
-        lines.append(
-            f"| {work} | {measure} | {ours} | {theirs} | {peer} | {ratio.removeprefix('× ')} | {target}{met} |"
-        )
+        ratio, met = ratio.removeprefix("× "), {"yes": "", "no": ", missed"}[met]
+        lines.append(f"| {work} | {measure} | {ours} | {theirs} | {peer} | {ratio} | {target}{met} |")
     return "\n".join(lines)
 
 
