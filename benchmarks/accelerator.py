@@ -135,8 +135,7 @@ def pretraining(accelerator: Accelerator, folders: dict, blocks: tuple[int, int]
         optimizers[name].zero_grad()
 
     for way, how in WAYS.items():
-        names = [*models, WHOLE] if how[1] else models
-        works = {name: functools.partial(step, name, *how) for name in names}
+        works = {name: functools.partial(step, name, *how) for name in (*models, *[WHOLE] * how[1])}
         rows += rows_of(accelerator, f"pre-training step {blocks[0]} × {blocks[1]}, {way}", works, rounds)
     return rows
 

@@ -99,7 +99,8 @@ def main() -> None:
     logged = [record["words_seen"] for record in state["log_history"] if "words_seen" in record]
     make_folder(args.checkpoint)
     model, tokenizer = GPT1ForCausalLM.from_pretrained(NOVELS).eval(), GPT1Tokenizer.from_pretrained(NOVELS)
-    result = {"updates": state["global_step"], "tokens": state["num_input_tokens_seen"], "words": (logged or [WORDS])[-1]}
+    words = (logged or [WORDS])[-1]  # only a run with save points by words logs them
+    result = {"updates": state["global_step"], "tokens": state["num_input_tokens_seen"], "words": words}
     result |= write(model, tokenizer) | measure(model, tokenizer, args)
     card = model_card(
         model,
@@ -111,7 +112,7 @@ def main() -> None:
             "data": DATA,
             "held out": "five novels: Burnett 1886, Doyle 1902, Forster 1908, Gissing 1893, Haggard 1885",
             "tokens seen in training": f"{result['tokens']:,}",
-            "words read in training": f"{result['words']:,}",
+            "words read in training": f"{words:,}",
             "licence": LICENSE,
         },
         results=[
