@@ -28,13 +28,8 @@ NO_DROPOUT = {
 NO_DROPOUT["roberta"] = NO_DROPOUT["bert"]
 NO_DROPOUT["albert"] = {**NO_DROPOUT["bert"], "classifier_dropout_prob": 0.0}
 NO_DROPOUT["electra"] = {**NO_DROPOUT["bert"], "summary_last_dropout": 0.0}
-SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "max_position_embeddings": POSITIONS,
-}
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES |= {"intermediate_size": 64, "max_position_embeddings": POSITIONS}
 # Random weights of the usual size would give all rows nearly the same score.
 CONFIGS = {
     "bert": ("BertConfig", {**SIZES, "initializer_range": 0.2}),

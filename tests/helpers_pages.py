@@ -59,10 +59,7 @@ class Block:
 
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    return [
-        Block(page, text.count("\n", 0, match.start(3)), match[2], match[3], match[1])
-        for match in FENCE.finditer(text)
-    ]
+    return [Block(page, text.count("\n", 0, hit.start(3)), hit[2], hit[3], hit[1]) for hit in FENCE.finditer(text)]
 
 
 def commands_in(block: Block) -> Iterator[list[str]]:

@@ -100,11 +100,7 @@ def train(trainer: GPT1PretrainingTrainer, resume_from_checkpoint: str | None = 
     """The record of a run: loss and gradient norm of each update, the rows this process saw, the evaluation."""
     trainer.train(resume_from_checkpoint=resume_from_checkpoint)
     seen = trainer.data_collator.seen.copy()
-    log = [
-        {key: record[key] for key in ("step", "loss", "grad_norm")}
-        for record in trainer.state.log_history
-        if "loss" in record
-    ]
+    log = [{key: of[key] for key in ("step", "loss", "grad_norm")} for of in trainer.state.log_history if "loss" in of]
     return {"log": log, "seen": seen, "eval_loss": trainer.evaluate()["eval_loss"]}
 
 

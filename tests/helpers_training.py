@@ -78,21 +78,12 @@ def make_model(
 
 
 def make_collator(model: GPT1DoubleHeadsModel, tokenizer: GPT1Tokenizer) -> TraversalCollator:
-    traversal = model.config.traversal
-    return TraversalCollator(
-        tokenizer, traversal, COLUMNS[traversal], max_length=96, regression=model.config.is_regression
-    )
+    traversal, regression = model.config.traversal, model.config.is_regression
+    return TraversalCollator(tokenizer, traversal, COLUMNS[traversal], max_length=96, regression=regression)
 
 
 # Of a short training that leaves nothing behind.
-QUIET = {
-    "warmup_steps": 0,
-    "logging_steps": 1,
-    "save_strategy": "no",
-    "use_cpu": True,
-    "disable_tqdm": True,
-    "report_to": "none",
-}
+QUIET = dict(warmup_steps=0, logging_steps=1, save_strategy="no", use_cpu=True, disable_tqdm=True, report_to="none")
 # Of one whose numbers are compared.
 SETTINGS = {
     **QUIET,
@@ -147,9 +138,7 @@ def training_log(trainer) -> list[dict[str, float]]:
     """Train, and give loss, components and gradient norm of each update."""
     trainer.train()
     keys = ("loss", "task_loss", "lm_loss", "grad_norm")
-    return [
-        {key: record[key] for key in keys if key in record} for record in trainer.state.log_history if "loss" in record
-    ]
+    return [{key: log[key] for key in keys if key in log} for log in trainer.state.log_history if "loss" in log]
 
 
 @contextmanager

@@ -190,18 +190,9 @@ def message_of(push) -> str:
     raise AssertionError("The push did not fail.")
 
 
-CASES = (
-    push_tokenizer_and_model,
-    pre_train,
-    fine_tune_for_a_repository_of_others,
-    fine_tune,
-    fine_tune_another_family,
-    open_from_the_hub,
-    fine_tune_with_a_failing_upload,
-    push_as_its_last_words_say,
-    fail_to_push,
-    push_checkpoints,
-)
+CASES = (push_tokenizer_and_model, pre_train, fine_tune_for_a_repository_of_others, fine_tune)
+CASES += (fine_tune_another_family, open_from_the_hub, fine_tune_with_a_failing_upload)
+CASES += (push_as_its_last_words_say, fail_to_push, push_checkpoints)
 
 
 def run_case(case, folder: Path) -> int:

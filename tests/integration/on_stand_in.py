@@ -91,10 +91,7 @@ def test_each_kind_of_wait_is_counted_once_with_its_line(name):
 
 
 def test_operations_on_two_devices_are_refused():
-    for operation, said in (
-        (lambda: torch.cat([HOST, NUMBERS]), "aten.cat"),
-        (lambda: NUMBERS[:3] + HOST, "aten.add"),
-    ):
+    for operation, said in (lambda: torch.cat([HOST, NUMBERS]), "aten.cat"), (lambda: NUMBERS[:3] + HOST, "aten.add"):
         with pytest.raises(RuntimeError, match=f"{said}.* got tensors of standin:0 and one of cpu, of shape .*{HERE}"):
             operation()
 

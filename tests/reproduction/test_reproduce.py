@@ -153,10 +153,8 @@ def test_whole_seeds_come_first_and_shared_cells_once(command, models, tmp_path)
 
 
 def test_a_part_of_the_experiments(command):
-    ablations = ["--experiments", "ablations", "--tasks", "rte", "stsb", "--variants", "without_auxiliary"]
-    assert names_of(command(*ablations, "--seeds", "7")) == [
-        f"{task}-without_auxiliary-seed7" for task in ("rte", "stsb")
-    ]
+    words = ["--experiments", "ablations", "--tasks", "rte", "stsb", "--variants", "without_auxiliary"]
+    assert names_of(command(*words, "--seeds", "7")) == [f"{task}-without_auxiliary-seed7" for task in ("rte", "stsb")]
     layers = ["--experiments", "layer_transfer", "--transfer_tasks", "rte", "--transfer_layers", "-1", "1", "2"]
     rows = ("without_pretraining", "transfer-1", "full")
     assert names_of(command(*layers, "--seeds", "7")) == [f"rte-{row}-seed7" for row in rows]
@@ -636,9 +634,7 @@ def test_one_command_goes_from_a_text_to_the_report(from_text, stand_ins, tmp_pa
     own = ["--learning_rate", "2e-3", "--family", "gpt1-lstm", "--output_dir"]  # of two flags the last counts
     assert lstm[:9] == [*transformer[:4], *own]
     folders = [words[words.index("--output_dir") + 1] for words in (transformer, lstm)]
-    assert all(
-        words[-4:] == ["--resume_from_checkpoint", "auto", "--disable_tqdm", "true"] for words in (transformer, lstm)
-    )
+    assert transformer[-4:] == lstm[-4:] == ["--resume_from_checkpoint", "auto", "--disable_tqdm", "true"]
     assert [words[words.index("--model") + 1] for words in tuned] == folders
     shown = told(capsys)
     assert "pretraining-gpt1: perplexity 53.2" in shown and "cover 2 of 2 cells." in shown

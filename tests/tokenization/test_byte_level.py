@@ -183,14 +183,8 @@ def test_the_commands_train_and_ask_a_gpt2(gpt2_folder, tmp_path):
     assert type(open_tokenizer(tmp_path / "lm")) is GPT2Tokenizer
 
     rows = [{"text": sentence, "label": index % 2} for index, sentence in enumerate(SENTENCES)]
-    task = [
-        "--train_file",
-        write_rows(tmp_path / "rows.jsonl", rows),
-        "--traversal",
-        "classification",
-        "--columns",
-        "text=text",
-    ]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    task = ["--train_file", file, "--traversal", "classification", "--columns", "text=text"]
     model = ["--model", str(tmp_path / "lm"), "--output_dir", str(tmp_path / "task"), "--do_train"]
     finetune.main([*task, *model, *few])
     classifier = pipeline("text-classification", str(tmp_path / "task"), device="cpu")

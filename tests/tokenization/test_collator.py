@@ -21,9 +21,7 @@ CHOICE = {"context": "story", "choices": "endings", "label": "label"}
 
 
 def make_letters(words):
-    tokenizer = GPT1Tokenizer(
-        vocab={piece: index for index, piece in enumerate(["<unk>", *words, *PIECES])}, merges=[]
-    )
+    tokenizer = GPT1Tokenizer(vocab={piece: at for at, piece in enumerate(["<unk>", *words, *PIECES])}, merges=[])
     tokenizer.add_control_tokens()
     return tokenizer
 

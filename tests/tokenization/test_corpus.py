@@ -153,11 +153,8 @@ def test_texts_for_training_a_bpe(tmp_path):
 
 
 LINES = "one two\n  \nthree\nfour\n\n\nfive"
-PARTS = {
-    "file": [LINES],
-    "line": ["one two\n", "three\n", "four\n", "five"],
-    "blank_line": ["one two\n", "three\nfour\n", "five"],
-}
+PARTS = {"file": [LINES], "line": ["one two\n", "three\n", "four\n", "five"]}
+PARTS["blank_line"] = ["one two\n", "three\nfour\n", "five"]
 
 
 @pytest.mark.parametrize("document_per", PARTS)
@@ -179,9 +176,7 @@ def test_a_file_of_any_other_ending_is_text(tmp_path, caplog, monkeypatch):
     (tmp_path / "spoken.dev").write_text("é" * 40_000, encoding="utf-8")
     (tmp_path / "plain").write_text("words")
     assert len(texts_of(tmp_path)) == 2
-    assert {"Files that end in '' are read as text.", "Files that end in '.dev' are read as text."} <= {
-        *caplog.messages
-    }
+    assert {f"Files that end in '{end}' are read as text." for end in ("", ".dev")} <= {*caplog.messages}
     # Before any text is read.
     for content, reason in ((b"\x89PNG\0", "is not UTF-8 text"), (b"a\0b", "holds no text")):
         (tmp_path / "zoo.png").write_bytes(content)
@@ -271,21 +266,7 @@ def test_ftfy_cleans_pieces_as_it_cleans_the_whole(piece, tmp_path, monkeypatch)
 # ---- Token ids of pieces and of whole documents.
 
 SIGNS = ["\n"] * 6 + [" "] * 6 + list("aZ.,'<&;-~/\t\r\x00\x01\x0b\x0c\x1c\x85\u00a0\u2028\u200b\ufeff\u0301éΣ°F$%:=8")
-SIGNS += [
-    "&amp;",
-    "&lt;",
-    "&quot;",
-    "\n\n",
-    "\r\n",
-    " \n ",
-    "don't",
-    "i'm",
-    "[s]",
-    "...",
-    "'s",
-    "e\u0301",
-    "\u1100\u1161",
-]
+SIGNS += [*"&amp; &lt; &quot;".split(), "\n\n", "\r\n", " \n ", *"don't i'm [s] ... 's e\u0301 \u1100\u1161".split()]
 
 
 nasty_texts = st.lists(st.sampled_from(SIGNS), max_size=60).map("".join)
@@ -305,9 +286,8 @@ def parts_of(*texts: str) -> list[dict]:
 def tokens_in_parts(tokenizer, *texts: str) -> list[list[int]]:
     """Token ids of each text."""
     rows = []
-    for starts_document, ids in corpus._tokenise(
-        iter(parts_of(*texts)), corpus._backend(tokenizer.backend_tokenizer.to_str())
-    ):
+    backend = corpus._backend(tokenizer.backend_tokenizer.to_str())
+    for starts_document, ids in corpus._tokenise(iter(parts_of(*texts)), backend):
         rows += [[]] if starts_document else []
         rows[-1] += ids
     return rows
@@ -340,9 +320,8 @@ def test_an_entity_far_from_an_angle_bracket(distance, gap, looks_around, tiny_t
         monkeypatch.setattr(documents, "CONTEXT_CHARACTERS", 2)
     filler = "the old farmer" + gap
     text = "a girl\n<\n" + (filler * 100)[: distance - 2] + "&quot;the end&quot;" + filler * 200
-    assert (tokens_in_parts(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]) == (
-        looks_around or distance in (2, 1001)
-    )
+    is_same = tokens_in_parts(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]
+    assert is_same == (looks_around or distance in (2, 1001))
 
 
 @pytest.mark.parametrize("gap", [" ", "\n"])

@@ -169,15 +169,11 @@ def test_text_never_becomes_a_special_token(made, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     special = {getattr(tokenizer, f"{name}_id") for name in FAMILY_TOKENS}
     saved = AutoTokenizer.from_pretrained(tmp_path)
-    for opened in (
-        tokenizer,
-        family_tokenizer(AutoTokenizer.from_pretrained(tmp_path), family),
-        open_tokenizer(tmp_path),
-    ):
+    for each in tokenizer, family_tokenizer(AutoTokenizer.from_pretrained(tmp_path), family), open_tokenizer(tmp_path):
         for text in (*FAMILY_TOKENS.values(), "[mask]", "the [MASK] river[SEP]"):
-            assert special.isdisjoint(opened(text, add_special_tokens=False)["input_ids"])
-            assert opened(text, text)["input_ids"] == tokenizer(text, text)["input_ids"]
-        assert {name: getattr(opened, name) for name in FAMILY_TOKENS} == FAMILY_TOKENS
+            assert special.isdisjoint(each(text, add_special_tokens=False)["input_ids"])
+            assert each(text, text)["input_ids"] == tokenizer(text, text)["input_ids"]
+        assert {name: getattr(each, name) for name in FAMILY_TOKENS} == FAMILY_TOKENS
     assert saved.convert_ids_to_tokens(saved("the [MASK] .", add_special_tokens=False)["input_ids"]) == [
         *("the</w>", "[MASK]", ".</w>")
     ]

@@ -41,12 +41,8 @@ def test_the_tasks_of_the_paper():
         name: ((task.hub_path, task.hub_config), task.traversal, task.num_labels, task.metrics)
         for name, task in TASKS.items()
     } == PAPER
-    for typed, name in {
-        "SST-2": "sst2",
-        "STS-B": "stsb",
-        "StoryCloze": "story_cloze",
-        "race_high": "race-high",
-    }.items():
+    names = {"SST-2": "sst2", "STS-B": "stsb", "StoryCloze": "story_cloze", "race_high": "race-high"}
+    for typed, name in names.items():
         assert get_task(typed) is TASKS[name]
 
 

@@ -252,10 +252,8 @@ def test_other_settings_are_told(tmp_path, monkeypatch):
     with resumes_after(3):
         train(make_pretraining(tmp_path), True)
     assert said == []
-    more = {"max_grad_norm": 0.5, "lr_scheduler_type": "constant", "warmup_steps": 4}
-    trainer = make_pretraining(
-        tmp_path, learning_rate=0.5, weight_decay=0.2, per_device_train_batch_size=2, seed=1, **more
-    )
+    more = {"max_grad_norm": 0.5, "lr_scheduler_type": "constant", "warmup_steps": 4, "seed": 1}
+    trainer = make_pretraining(tmp_path, learning_rate=0.5, weight_decay=0.2, per_device_train_batch_size=2, **more)
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     told = "learning_rate was 0.01 and is 0.5, weight_decay was 0.01 and is 0.2, per_device_train_batch_size was 3 "
     told += "and is 2, seed was 42 and is 1, lr_scheduler_type was cosine and is constant, warmup_steps was "

@@ -9,10 +9,7 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1Trainer, GPT1TrainingArguments
 
 NUM_ROWS = 8
-KINDS = {
-    "classes": {"num_labels": 3},
-    "several labels": {"num_labels": 3, "problem_type": "multi_label_classification"},
-}
+KINDS = {"classes": {"num_labels": 3}, "several": {"num_labels": 3, "problem_type": "multi_label_classification"}}
 # Trainer, its arguments and the model's class.
 WAYS = {
     "double heads": (GPT1Trainer, GPT1TrainingArguments, GPT1DoubleHeadsModel),
@@ -64,9 +61,7 @@ def own_loss(model: nn.Module, rows: list[dict]) -> torch.Tensor:
         losses = -nn.functional.logsigmoid(signs * scores)
     if hasattr(model, "lm_head"):
         targets = batch["input_ids"][:, 1:]
-        of_tokens = nn.functional.cross_entropy(
-            outputs.lm_logits[:, 0, :-1].transpose(1, 2), targets, reduction="none"
-        )
+        of_tokens = nn.functional.cross_entropy(outputs.lm_logits[:, 0, :-1].mT, targets, reduction="none")
         losses = losses + model.config.lm_coef * of_tokens.mean(1, keepdim=True)
     return losses[labels.view(losses.shape) != -100].mean()
 

@@ -32,15 +32,9 @@ def make_loader(kind, num_rows, batch_size, num_processes, rank, is_split=False)
         "group_by_length": SeededLengthGroupedSampler(batch_size * num_processes, lengths, seed=3),
     }[kind]
     batch_size *= num_processes if is_split else 1
-    loader = prepare_data_loader(
-        DataLoader(rows, batch_size, sampler=sampler, collate_fn=collate),
-        num_processes=num_processes,
-        process_index=rank,
-        split_batches=is_split,
-        put_on_device=False,
-        use_seedable_sampler=True,
-        data_seed=5,
-    )
+    loader = DataLoader(rows, batch_size, sampler=sampler, collate_fn=collate)
+    share = {"num_processes": num_processes, "process_index": rank, "split_batches": is_split, "put_on_device": False}
+    loader = prepare_data_loader(loader, **share, use_seedable_sampler=True, data_seed=5)
     share_rows(loader)
     return loader
 

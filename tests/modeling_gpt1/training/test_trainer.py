@@ -205,9 +205,7 @@ class TestPretraining:
     def test_a_loss_function_of_the_users_own_is_refused(self, tmp_path):
         arguments = GPT1PretrainingArguments(str(tmp_path), use_cpu=True)
         with pytest.raises(ValueError, match="cannot call `compute_loss_func`.*override `compute_loss`"):
-            GPT1PretrainingTrainer(
-                helpers_pretraining.make_model(), arguments, compute_loss_func=lambda *given, **named: 0.0
-            )
+            GPT1PretrainingTrainer(helpers_pretraining.make_model(), arguments, compute_loss_func=lambda *_, **__: 0.0)
 
     def test_loss_does_not_depend_on_micro_batches(self, tmp_path):
         logs = [
