@@ -437,7 +437,7 @@ def test_choice_mask_of_another_traversal(tiny_model):
     """It would mask classes instead of choices."""
     model = tiny_model(GPT1DoubleHeadsModel, **KINDS["similarity"].fields)
     message = refusal(model, ids(2, 2, 5), choice_mask=torch.ones(2, 2, dtype=torch.bool))
-    assert "the traversal 'similarity' has no choices. Leave it out" in message
+    assert "traversal 'similarity' has no choices. Leave it out" in message
 
 
 # ---- Compiled.
