@@ -100,9 +100,7 @@ class TraversalCollator:
         if self.regression and self._kind.has_choices:
             raise ValueError("multiple_choice does not support regression: its label is the right choice's index.")
         if self.both_orders and self.traversal != "similarity":
-            raise ValueError(
-                f"both_orders is for the pairs of similarity, but the traversal is {self.traversal}. Leave it out."
-            )
+            raise ValueError(f"both_orders is for pairs of similarity, not for {self.traversal}. Leave it out.")
         needed, optional = self._kind.roles, (*self._kind.optional_roles, "label")
         if not set(needed) <= set(self.columns) <= {*needed, *optional}:
             raise ValueError(

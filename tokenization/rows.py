@@ -187,6 +187,8 @@ def _write_labels(
     column, ids = task.columns["label"], {str(name): place for place, name in enumerate(names)}
     given = [label for label in labels if label is not None]
     are_ids = not task.label_values and all(type(label) is int and str(label) not in ids for label in given)
+    if are_ids and ids and given:
+        logger.warning_once(f"{source}: labels are read as places of classes: 0 is {next(iter(ids))!r}, and so on.")
     dtype = Value("float32" if task.regression else "int64")
     number = "a number with a decimal point, such as 3.5" if task.regression else "a whole number"
     needed = f"one of {listed(ids)}" if ids else number

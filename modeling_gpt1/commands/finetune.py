@@ -282,18 +282,15 @@ def check_rows(
             is_allowed = may_be_unknown or use != "train"
             share = check_unknown(collator.tokenizer, some_texts(rows, task), source, is_allowed)
             counts = Counter()
-            for of_row in rows[task.columns["label"]] if task.label_names and use != "predict" else ():
+            for of_row in rows[task.columns["label"]] if not task.regression and use != "predict" else ():
                 counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
             if use == "train" and len(counts) > max(MANY_ROWS, counts.total() / 2):
                 label = task.columns["label"]
-                logger.warning(
-                    f"The column {label!r} has {len(counts):,} classes in {num_rows:,} rows: is it the label?"
-                )
-            elif use == "train" and (
-                once := [task.label_names[place] for place, number in counts.items() if number == 1]
-            ):
+                logger.warning(f"Column {label!r} has {len(counts):,} classes in {num_rows:,} rows: is it the label?")
+            elif use == "train" and (once := [name for at, name in enumerate(task.label_names) if counts[at] == 1]):
                 logger.warning(f"A single row of {source} has the class {listed(once)}: is it a mistyped one?")
-            numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(task.label_names)]
+            names = task.label_names or range(max(counts, default=-1) + 1)
+            numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(names)]
             of_classes = f" ({listed(numbers)})" if counts else ""
             cut = f", {num_cut:,} cut to {counted(collator.max_length, 'token')}" if num_cut else ""
             unknown = f", {share:.1%} of the tokens unknown" if share else ""

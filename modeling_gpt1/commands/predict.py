@@ -161,6 +161,7 @@ def main(arguments: list[str]) -> None:
         check_columns(args.file, kept.column_names, None, args.keep)
         kept = kept.select_columns(args.keep)
     num_bad = num_cut = 0
+    unfit = None  # the first label that is none of the row's choices
     predicted, answered = Counter(), []  # labels; pairs of prediction and label
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
         writer = None
@@ -177,8 +178,9 @@ def main(arguments: list[str]) -> None:
             predicted.update([str(found["label"])] if "label" in found else [])
             if "error" not in found and collator.is_labelled(row):
                 label, scores = row[task.columns["label"]], found.get("scores")
-                if not isinstance(scores, list) or label < len(scores):  # the row has that choice
-                    answered.append((number_of(found, task), label))
+                answered.append((number_of(found, task), label))
+                if isinstance(scores, list) and label >= len(scores):
+                    unfit = unfit or f"row {place} has the label {label}, but choices from 0 to {len(scores) - 1}."
             if writer is None:
                 print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
             else:
@@ -188,7 +190,9 @@ def main(arguments: list[str]) -> None:
     if args.output_file or bad:
         where = f"; written to {args.output_file}" if args.output_file else ""
         tell(f"{len(rows) - num_bad} of {counted(len(rows), 'row')} predicted{bad}{where}")
-    if answered:
+    if unfit:
+        print(f"The predictions have no score: {unfit} Correct the labels.", file=sys.stderr)
+    elif answered:
         scores = {}
         for name in task.metrics:
             scores |= compute(name, *np.array(answered).swapaxes(0, 1))

@@ -117,9 +117,7 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     settings = checkpoint and Path(checkpoint).parent / SETTINGS
     before = read_settings(settings) if settings and settings.is_file() else {}
     for name, given in data.items() if before else ():
-        was, now = (
-            list(map(str, one if isinstance(one, list) else [one])) for one in (before.get(name, given), given)
-        )
+        was, now = (list(map(str, x if isinstance(x, list) else [x])) for x in (before.get(name, given), given))
         if list(map(_last_parts, was)) != list(map(_last_parts, now)):
             raise ValueError(
                 f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with "

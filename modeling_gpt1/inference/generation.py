@@ -34,7 +34,7 @@ class StopAtStrings(StoppingCriteria):
             ids = tokenizer(string, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             if not ids:
                 raise ValueError(
-                    f"The stop string {string!r} contains no token. Give a word, or '\\n' alone for a line end."
+                    f"The stop string {string!r} has no token. Give a word, or '\\n' alone for a line end."
                 )
             self.strings.append(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 

@@ -165,9 +165,7 @@ class Cells:
         curves = {}
         for key, column in COLUMNS.items():
             if key not in PARTS and any(self.scores(key, number) for number in numbers):
-                found = {
-                    number: self.scores(key, places.get(number, number)) for number in sorted({*numbers, *places})
-                }
+                found = {n: self.scores(key, places.get(n, n)) for n in sorted({*numbers, *places})}
                 curves[column.label] = {number: scores for number, scores in found.items() if scores}
         return curves
 

@@ -10,12 +10,14 @@ import math
 import os
 import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import Dataset
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -152,8 +154,13 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
             )
 
 
-def settings_of(args: TrainingArguments) -> dict[str, Any]:
-    return json.loads(json.dumps({name: getattr(args, name, None) for name in SETTINGS}))  # enumerations as texts
+def settings_of(args: TrainingArguments, rows: Any = None) -> dict[str, Any]:
+    """With a mark of the training rows: their number, and a checksum of three of them."""
+    settings = json.loads(json.dumps({name: getattr(args, name, None) for name in SETTINGS}))  # enumerations as texts
+    if isinstance(rows, Dataset) and len(rows):
+        few = [rows[place] for place in (0, len(rows) // 2, -1)]
+        settings["train_dataset"] = f"{len(rows):,} rows ({zlib.crc32(repr(few).encode()):08x})"
+    return settings
 
 
 def check_optimizer(checkpoint: str, args: TrainingArguments) -> None:
@@ -163,9 +170,9 @@ def check_optimizer(checkpoint: str, args: TrainingArguments) -> None:
         raise ValueError(f"`optim` is {now!r}, but {checkpoint} was trained with {was!r}. Pass that, or begin anew.")
 
 
-def keep_settings(checkpoint: str, before: dict[str, Any], args: TrainingArguments) -> None:
+def keep_settings(checkpoint: str, before: dict[str, Any], args: TrainingArguments, rows: Any = None) -> None:
     """Says which settings of a resumed run are new, and takes those back that the optimizer has from before."""
-    now = {name: value for name, value in settings_of(args).items() if name in before}
+    now = {name: value for name, value in settings_of(args, rows).items() if name in before}
     changes = [f"{name} was {before[name]} and is {now[name]}" for name in now if now[name] != before[name]]
     if changes:
         logger.warning(

@@ -272,6 +272,4 @@ def pad_with_end(tokenizer: PreTrainedTokenizerBase) -> None:
             "its `pad_token` to a token of its vocabulary, and save it."
         )
     tokenizer.pad_token = tokenizer.eos_token
-    logger.warning(
-        f"The tokenizer has no padding token, so it pads with its end-of-text token, {tokenizer.eos_token}."
-    )
+    logger.warning(f"The tokenizer has no padding token: it pads with its end-of-text token, {tokenizer.eos_token}.")

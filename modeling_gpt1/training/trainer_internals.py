@@ -126,7 +126,7 @@ class ResumableTrainer(Trainer):
         if self._checkpoint is None:
             return
         content = read_content(self._checkpoint)
-        keep_settings(self._checkpoint, content.get("settings", {}), self.args)
+        keep_settings(self._checkpoint, content.get("settings", {}), self.args, self.train_dataset)
         progress = content["progress"]
         self._total_loss_scalar = progress["total_loss"]
         losses = progress["running_losses"]
@@ -252,7 +252,7 @@ class ResumableTrainer(Trainer):
             if self.args.should_save:
                 self.state.save_to_json(str(staging / "trainer_state.json"))
                 content = {"progress": progress, "save_only_model": self.args.save_only_model}
-                content["settings"] = settings_of(self.args)
+                content["settings"] = settings_of(self.args, self.train_dataset)
                 publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:
             kept = {name, os.path.basename(self.state.best_model_checkpoint or name)}

@@ -176,7 +176,7 @@ def test_what_the_tokenizer_pads_with_and_what_is_cut_are_said(folders, tmp_path
     with caplog.at_level(logging.INFO):
         run("entailment", folders, tmp_path / "llama", tmp_path / "out", "--max_length", "12")
     said = caplog.messages
-    assert "The tokenizer has no padding token, so it pads with its end-of-text token, </s>." in said
+    assert "The tokenizer has no padding token: it pads with its end-of-text token, </s>." in said
     file = rows_file("entailment", folders, 4)
     assert f"train: 12 rows of {file} (0 8, 1 4), 12 cut to 12 tokens" in said
     assert AutoConfig.from_pretrained(tmp_path / "out").pad_token_id == 2

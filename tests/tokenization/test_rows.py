@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
 
 from tokenization import TASKS, Task, TraversalCollator, load_files, load_task
-from tokenization.rows import are_all_labelled, read_file
+from tokenization.rows import are_all_labelled, logger, read_file
 
 
 def check_refused(action, *parts):
@@ -269,11 +269,17 @@ def test_numbers_and_choices_stay_as_they_are(tmp_path):
     assert rows.to_list() == sums
 
 
-def test_classes_of_a_model_name_those_of_a_file_without_training(tmp_path):
+def test_classes_of_a_model_name_those_of_a_file_without_training(tmp_path, monkeypatch):
     files = {"test": write_rows(tmp_path / "new.jsonl", ROWS)}
     task, rows = load_files(files, "classification", COLUMNS, label_names=["sad", "so-so", "happy"])
     assert task.label_names == ("sad", "so-so", "happy") and list(rows["test"]["mood"]) == [2, 0]
     check_refused(lambda: load_files(files, "classification", COLUMNS), "classes are unknown", "`label_names`")
+    said = []
+    monkeypatch.setattr(logger, "warning_once", said.append)
+    ids = write_rows(tmp_path / "ids.jsonl", [{**row, "mood": place} for place, row in enumerate(ROWS)])
+    for path, names in ((ids, "01"), (ids, ("good", "bad"))):
+        load_files({"test": path}, "classification", COLUMNS, label_names=names)
+    assert said == [f"{ids}: labels are read as places of classes: 0 is 'good', and so on."]
 
 
 @pytest.mark.parametrize("texts", [["007", "42"], ["1.50", "2e5"], ["True", "False"], ["NA", "null", "None", "nan"]])

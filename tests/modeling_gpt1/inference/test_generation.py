@@ -78,7 +78,7 @@ def test_rows_end_each_for_itself(tiny_tokenizer):
 
 @pytest.mark.parametrize("string", ["", "  ", "\n\n"])
 def test_a_stop_string_without_a_token(tiny_tokenizer, string):
-    with pytest.raises(ValueError, match="contains no token. Give a word, or .* alone for a line end"):
+    with pytest.raises(ValueError, match="has no token. Give a word, or .* alone for a line end"):
         StopAtStrings(tiny_tokenizer, ["the", string], 0)
 
 

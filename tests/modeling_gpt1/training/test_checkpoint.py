@@ -6,6 +6,7 @@ too large and the two processes run outside, as a script: `python test_checkpoin
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -272,6 +273,14 @@ def test_other_settings_are_told(tmp_path, monkeypatch):
     trainer.args.lm_coef = 0.1
     trainer.train(resume_from_checkpoint="auto")
     assert "with other settings: lm_coef was None and is 0.1. Pass" in said[-1]
+    for rows, told in (
+        (ROWS, None),
+        (ROWS[::-1], r"train_dataset was (\d+) rows \(\w{8}\) and is \1 rows \(\w{8}\)\."),
+    ):
+        before, settings = len(said), trainer.args
+        now = checkpoints.settings_of(settings, datasets.Dataset.from_list(ROWS))
+        checkpoints.keep_settings("it", now, settings, datasets.Dataset.from_list(rows))
+        assert len(said) == before if told is None else re.search(told, said[-1])
 
 
 def add(trainer, callback):
