@@ -103,6 +103,8 @@ class CommandParser(HfArgumentParser):
             preset = read_settings(PRESETS)[namespace.preset]
             if namespace.tokenizer_name:
                 del preset["num_merges"]  # of a tokenizer that is learnt
+            if namespace.max_steps > 0:
+                del preset["max_words"]  # the other way to say how long the run is
             self.set_defaults(**preset)
             namespace, rest = super().parse_known_args(words)
         del namespace.config
@@ -233,9 +235,7 @@ def read_with_model(command: str, words: list[str]) -> Any:
     return args
 
 
-def check_unknown(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], source: str, is_allowed: bool = True
-) -> float:
+def check_unknown(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], source: str, is_allowed=True) -> float:
     """The share of unknown tokens in some texts. Above 5 % it is said; above one half it may be refused."""
     share, examples = unknown_share(tokenizer, texts)
     shown = ", ".join(repr(text[:60]) for text in examples)

@@ -190,8 +190,8 @@ class RunCallback(TrainerCallback):
                 )
         if args.should_log and (warm_up := args.get_warmup_steps(state.max_steps)) >= state.max_steps:
             logger.warning(
-                f"The warm-up of {warm_up:,} updates does not end within the {state.max_steps:,} of the run, whose "
-                "learning rate stays small. Pass --warmup_steps, such as 0.05 for a twentieth."
+                f"The warm-up of {counted(warm_up, 'update')} does not end within the {state.max_steps:,} of the run: "
+                "its learning rate stays small. Pass --warmup_steps, such as 0.05 for a twentieth."
             )
 
     def on_step_end(self, args, state, control, **kwargs):

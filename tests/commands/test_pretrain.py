@@ -152,6 +152,7 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     (tmp_path / "run.yaml").write_text("preset: babylm-10m\nmax_words: 5M\n", encoding="utf-8")
     _, corpus, training = read("--config", str(tmp_path / "run.yaml"), "--seed", "3")
     assert (corpus.max_words, training.learning_rate, training.seed) == ("5M", 2e-3, 3)
+    assert read("--preset", "babylm-10m", "--max_steps", "2")[1].max_words is None
     assert read()[2].learning_rate == 2.5e-4 and read("--preset", "babylm-10m")[0].num_merges == 8000
     with pytest.raises(ValueError, match="--num_merges 9 learns a tokenizer, but that of t was given"):
         read("--preset", "babylm-10m", "--tokenizer_name", "t", "--num_merges", "9")
