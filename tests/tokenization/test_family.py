@@ -123,7 +123,7 @@ def test_refusals(bert, plain_tokenizer, tiny_tokenizer):
     message = refusal(TraversalCollator, bert, "similarity", PAIR, max_length=4)
     assert "max_length is 4" in message and "at least 5 is needed with BertTokenizer" in message
     message = refusal(TraversalCollator, bert, "classification", {"text": "one"}, both_orders=True)
-    assert "the traversal is classification. Leave it out" in message
+    assert "not for classification. Leave it out" in message
     other = TokenizersBackend(tokenizer_object=Tokenizer(models.BPE({"a": 0}, [])), pad_token="a", mask_token="a")
     message = refusal(family_tokenizer, other, "roberta")
     assert "lacks some of pad_token, cls_token, sep_token, mask_token, which roberta needs" in message
