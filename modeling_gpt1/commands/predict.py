@@ -73,7 +73,7 @@ class PredictionArguments(OpenedModel):
                 "is then given by --columns label=NAME), or join file and predictions by `index`."
             )
         if self.output_file is not None and not self.output_file.endswith((".csv", ".jsonl")):
-            raise ValueError(f"--output_file {self.output_file} must end in .csv or .jsonl: so it is written.")
+            raise ValueError(f"--output_file {self.output_file} must end in .csv or .jsonl, the form to write.")
 
 
 def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task, Dataset]:

@@ -155,7 +155,7 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
 
 
 def settings_of(args: TrainingArguments, rows: Any = None) -> dict[str, Any]:
-    """With a mark of the training rows: their number, and a checksum of three of them."""
+    """The settings that a resume compares, with a mark of the training rows: their number, a checksum of three."""
     settings = json.loads(json.dumps({name: getattr(args, name, None) for name in SETTINGS}))  # enumerations as texts
     if isinstance(rows, Dataset) and len(rows):
         few = [rows[place] for place in (0, len(rows) // 2, -1)]

@@ -162,7 +162,7 @@ def add_adapter(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, peft
     from peft import get_peft_model
 
     if not model.name_or_path:
-        raise ValueError("An adapter is saved without its base, a fresh model. Open a saved one, or train it all.")
+        raise ValueError("An adapter is saved without its base, which is fresh. Save and open it, or train it whole.")
     peft_config = copy.deepcopy(peft_config)
     peft_config.modules_to_save = peft_config.modules_to_save or list(heads_of(model))
     if peft_config.target_modules is None:
