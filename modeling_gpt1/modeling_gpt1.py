@@ -659,6 +659,17 @@ def check_extract_token(model: "GPT1TaskModel", inputs: dict[str, torch.Tensor |
             "(`from modeling_gpt1 import add_control_tokens`) after loading both and before encoding texts; for a "
             "pipeline, call `add_control_tokens(pipe.tokenizer, pipe.model)`."
         )
+    elif input_ids.dim() == 2 and (delimiter := model.config.delimiter_token_id) is not None:
+        is_wrong, needed = (input_ids == delimiter).any(-1), "`text` alone"
+        if model.config.traversal == "entailment":
+            is_wrong, needed = ~is_wrong, "`text` and `text_pair`"
+        elif model.config.columns is None:  # a script's own training, which may read pairs as one text
+            return
+        if is_wrong.any():
+            logger.warning(
+                f"{int(is_wrong.sum())} sequences of the first batch are not what the traversal "
+                f"{model.config.traversal!r} was trained on. Give the tokenizer or the pipeline {needed}."
+            )
 
 
 # ---- Models
@@ -841,15 +852,9 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput | MultipleChoiceModelOutput:
         """Takes the arguments of [`GPT1DoubleHeadsModel`]; returns `logits` and, with labels, L2 / N as `loss`."""
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "mc_token_ids": mc_token_ids,
-            "choice_mask": choice_mask,
-            "token_type_ids": token_type_ids,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-        }
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        inputs |= {"mc_token_ids": mc_token_ids, "choice_mask": choice_mask}
+        inputs |= {"token_type_ids": token_type_ids, "position_ids": position_ids}
         _, outputs, task_logits = self._encode(inputs, plan=plan, **kwargs)
         loss = None if labels is None else task_loss(task_logits, labels, self.config, num_items_in_batch)
         return self.output_class(
@@ -914,16 +919,9 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
         Raises:
             ValueError: shapes that do not fit the traversal; the auxiliary loss without `input_ids`.
         """
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "mc_token_ids": mc_token_ids,
-            "choice_mask": choice_mask,
-            "lm_mask": lm_mask,
-            "token_type_ids": token_type_ids,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-        }
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        inputs |= {"mc_token_ids": mc_token_ids, "choice_mask": choice_mask, "lm_mask": lm_mask}
+        inputs |= {"token_type_ids": token_type_ids, "position_ids": position_ids}
         sequences, outputs, task_logits = self._encode(inputs, plan=plan, **kwargs)
         hidden_states, losses, lm_logits = outputs.last_hidden_state, {}, None
         if labels is not None:

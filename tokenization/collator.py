@@ -251,9 +251,10 @@ class TraversalCollator:
                 fits = isinstance(label, numbers.Integral) and 0 <= label < (number or math.inf)
                 form = f"a class or choice, an integer from 0 (the first) {f'to {number - 1}' if number else 'up'}"
             if label is not None and not fits:
+                how = "" if self._kind.has_choices else ", or map all, for example with Dataset.class_encode_column"
                 raise ValueError(
                     f"{name}: the label is {label!r} of type {type(label).__name__}; it needs {form}. Correct the "
-                    "row, or map all labels, for example with Dataset.class_encode_column."
+                    f"row{how}."
                 )
         dtype = torch.float32 if self.regression or self.multi_label else torch.int64
         return torch.tensor([label for label in labels if label is not None], dtype=dtype)
@@ -353,6 +354,3 @@ def reads_control_tokens(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a tokenizer is GPT-1's or has any of its control tokens; all others have a form of their own."""
     has_some = any(getattr(tokenizer, f"{name}_id", None) is not None for name in CONTROL_TOKENS)
     return has_some or isinstance(tokenizer, GPT1Tokenizer)
-
-
-__all__ = ["BlockCollator", "TraversalCollator"]

@@ -120,6 +120,3 @@ def _tokenise(pieces: Iterator[dict], backend: Tokenizer) -> Iterator[tuple[bool
         encodings = backend.encode_batch_fast([piece["text"] for piece in batch], add_special_tokens=False)
         for piece, encoding in zip(batch, encodings, strict=True):
             yield piece["starts_document"], encoding.ids
-
-
-__all__ = ["count_tokens", "load_blocks"]

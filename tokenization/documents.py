@@ -107,7 +107,8 @@ def check_corpus(
         "ftfy_version": version("ftfy") if fix_text else None,
     }
     if not any(piece["text"].strip() for piece in generate_pieces(**reading)):
-        raise ValueError(f"{source} has no text. Give a corpus with text in it.")
+        names = ", ".join([str(source)] if isinstance(source, (str, os.PathLike)) else map(str, source))
+        raise ValueError(f"{names} has no text. Give a corpus with text in it.")
     return reading
 
 
@@ -298,6 +299,3 @@ def _place_to_cut(text: str, searched: int) -> int:
         if text[place - 1].isalpha() and text[place + 1].isalpha() and not ("<" in near and "&" in near):
             return place
     return 0 if len(text) < MOST_CHARACTERS else max(0, text.rfind(" ")) or len(text)
-
-
-__all__ = ["training_texts"]

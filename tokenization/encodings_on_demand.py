@@ -84,6 +84,3 @@ def encode_ids_first(tokenizer: TokenizersBackend, text, text_pair, **kwargs) ->
     batch = encode(ids_first)
     batch._encodings = EncodingsOnDemand(partial(encode, tokenizer), len(batch.encodings))
     return batch
-
-
-__all__ = ["EncodingsOnDemand", "encode_ids_first"]

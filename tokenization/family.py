@@ -167,6 +167,3 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
     )
     keep_text_as_text(made, is_saved=False)
     return made
-
-
-__all__ = ["FamilyForm", "family_tokenizer"]

@@ -223,6 +223,3 @@ def _shuffled(number: int, generator: torch.Generator) -> list[int]:
 
 def _draw(end: int, generator: torch.Generator) -> int:
     return int(torch.randint(end, (), generator=generator))
-
-
-__all__ = ["InfillingCollator", "MaskedCollator", "NextSentenceCollator", "NoiseCollator", "SentenceOrderCollator"]

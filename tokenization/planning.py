@@ -169,6 +169,3 @@ def _attention_rows(starts: np.ndarray, prefixes: np.ndarray | None, sequences: 
         rows["row_sequence"] = np.where(is_filled, sequences[row_index], -1)
         rows["row_is_shared"] = places < prefixes[:, None]
     return rows
-
-
-__all__ = ["BatchPlan"]

@@ -190,29 +190,34 @@ def _write_labels(
     if are_ids and ids and given:
         logger.warning_once(f"{source}: labels are read as places of classes: 0 is {next(iter(ids))!r}, and so on.")
     dtype = Value("float32" if task.regression else "int64")
-    number = "a number with a decimal point, such as 3.5" if task.regression else "a whole number"
+    number = "the place of a choice, 0 the first" if "choices" in task.columns else "a whole number"
+    number = "a number with a decimal point, such as 3.5" if task.regression else number
     needed = f"one of {listed(ids)}" if ids else number
     if task.multi_label:
         dtype = List(Value("float32"))
         needed = f"a list of some of {listed(ids)}, or [] for none; or, in a column for each, 0 or 1"
 
-    def number_of(label: Any) -> float | int | None:
+    def number_of(label: Any, most: int) -> float | int | None:
         try:
             number = float(label)
         except (TypeError, ValueError):
             return None
         if task.regression:
             return number if math.isfinite(number) else None
-        return int(number) if number.is_integer() and -MOST < number < (len(ids) or MOST) else None
+        return int(number) if number.is_integer() and -MOST < number < most else None
 
-    def convert(label: Any) -> Any:
+    def convert(label: Any, most: int) -> Any:
         if task.multi_label:
             given = set(map(str, label))
             return [float(name in given) for name in ids] if given <= ids.keys() else None
-        return ids.get(str(label), number_of(label) if are_ids or not ids or (is_test and label == HIDDEN) else None)
+        is_number = are_ids or not ids or (is_test and label == HIDDEN)
+        return ids.get(str(label), number_of(label, most) if is_number else None)
 
     is_test = split in task.test_splits
-    found = [None if label is None else convert(label) for label in labels]
+    most = [len(ids) or MOST] * len(rows)
+    if "choices" in task.columns and not ids:
+        most = _num_choices(rows, task.columns["choices"])
+    found = [None if label is None else convert(label, of_row) for label, of_row in zip(labels, most, strict=True)]
     bad = {row: column for row, new in enumerate(found) if new is None and not (is_test and labels[row] is None)}
     bad |= bad_texts or {}
     kept = [row for row in range(len(rows)) if row not in bad]
@@ -449,6 +454,14 @@ def _bad_texts(rows: Dataset, columns: dict[str, str | list[str]]) -> dict[int, 
     return bad
 
 
+def _num_choices(rows: Dataset, column: str | list[str]) -> list[int]:
+    """Of each row; blank cells at its end are none."""
+    if isinstance(column, str):  # the collator refuses what is no list
+        return [len(given) if isinstance(given, list) else MOST for given in rows[column]]
+    cells = zip(*(rows[name][:] for name in column), strict=True)
+    return [max((at for at, cell in enumerate(row, 1) if not is_missing(cell)), default=MOST) for row in cells]
+
+
 def _joined_labels(rows: Dataset, parts: list[str], source: str) -> Dataset:
     """The rows with one column of lists, the names of those columns among `parts` that hold 1, or a cell of others."""
     check_columns(source, rows.column_names, "label", parts)
@@ -464,13 +477,14 @@ def check_columns(file: str | Path, names: list[str], role: str | None, columns:
     """Raises ValueError where the file does not have the columns of a role, or those to keep."""
     for column in [columns] if isinstance(columns, str) else columns:
         if column not in names:
-            csv = len(names) == 1 and str(file).endswith((".csv", ".tsv"))
-            separated = " If other marks separate its cells, pass them as `delimiter`." if csv else ""
+            csv = str(file).endswith((".csv", ".tsv"))
+            hint = " If its first line is a row, add one of names above it." if csv else ""
+            hint += " If other marks separate its cells, pass them as `delimiter`." if csv and len(names) == 1 else ""
             use = f"for the role {role}" if role else "to keep"
             remedy = f"Name its column in `columns` ({role}=column)" if role else "Name one of them"
             raise ValueError(
                 f"{file} has no column {column!r} {use}{nearest(column, names)}; its columns are: "
-                f"{', '.join(map(repr, names))}. {remedy}.{separated}"
+                f"{', '.join(map(repr, names))}. {remedy}.{hint}"
             )
 
 
@@ -507,6 +521,9 @@ def _class_names(labels: list, feature: Any, where: str, num_labels: int | None)
         raise ValueError(f"{where} has {found}; at least two are needed.{note}")
     if str(HIDDEN) in names:
         logger.warning(f"{where} has the class -1.{MEANS_HIDDEN} If so here, remove these rows.")
+    if all(re.fullmatch(r"\s*-?[0-9]+,[0-9]+\s*", name) for name in names):
+        how = "write them with a decimal point, and pass `regression`"
+        logger.warning(f"{where} has the classes {listed(names)}. If these are numbers, {how}.")
     several = [name for name in names if "|" in name]
     if 2 * len(several) > len(names) or any(set(name.split("|")) & set(names) for name in several):
         logger.warning(
@@ -514,6 +531,3 @@ def _class_names(labels: list, feature: Any, where: str, num_labels: int | None)
             "column of 0 and 1 for each class."
         )
     return tuple(names)
-
-
-__all__ = ["FILE_BUILDERS", "load_files", "load_task", "read_file"]

@@ -241,6 +241,3 @@ def compute_metrics_for(task: str | Task) -> Callable[[EvalPrediction], dict[str
         return {name: score for metric in metrics for name, score in metric(predictions, references).items()}
 
     return compute_metrics
-
-
-__all__ = ["TASKS", "Task", "compute_metrics_for", "get_task", "predictions_from_logits"]

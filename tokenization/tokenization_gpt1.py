@@ -263,6 +263,3 @@ def _repeated(words: dict[str, int]) -> Iterator[str]:
         whole, rest = divmod(count, REPEATED_WORDS)
         yield from repeat(f"{word} " * REPEATED_WORDS, whole)
         yield f"{word} " * rest
-
-
-__all__ = ["GPT1Tokenizer", "open_tokenizer"]

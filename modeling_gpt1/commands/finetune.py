@@ -278,7 +278,11 @@ def check_rows(
     for use, splits in chosen.items():
         for name, rows in splits.items():
             source = data_args.source_of(name)
-            num_rows, num_cut = collator.check(rows, source, needs_labels=use != "predict")
+            try:
+                num_rows, num_cut = collator.check(rows, source, needs_labels=use != "predict")
+            except ValueError as error:
+                marks = " `gpt1 predict` marks such rows and predicts the others." if use == "predict" else ""
+                raise ValueError(f"{error}{marks}") from error
             is_allowed = may_be_unknown or use != "train"
             share = check_unknown(collator.tokenizer, some_texts(rows, task), source, is_allowed)
             counts = Counter()
@@ -395,6 +399,8 @@ def main(arguments: list[str]) -> None:
     if not training_args.do_train:
         task = check_labels(task, splits, config)
     places = choose_rows(data_args, training_args, task, splits)
+    preparing = logging.getLogger(prepare_finetuning.__module__)
+    preparing.disabled = checkpoint is not None  # its weights take the place of those that are new
     parts = prepare_finetuning(
         config if start is None else start,
         task,
@@ -407,6 +413,7 @@ def main(arguments: list[str]) -> None:
         both_orders=data_args.both_orders or (not training_args.do_train and getattr(config, "both_orders", False)),
         **opening,
     )
+    preparing.disabled = False
     tokenizer, collator = parts["processing_class"], parts["data_collator"]
     if checkpoint is not None:
         check_same_classes(checkpoint, open_task_config(checkpoint, **opening), parts["model"].config)

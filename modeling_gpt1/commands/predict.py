@@ -81,7 +81,7 @@ def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task
     columns = {**(config.columns or {}), **parse_columns(args.columns)}
     if config.traversal is None or not columns or not has_task_head(config):
         lacks = "traversal or no columns (--columns) of a task" if has_task_head(config) else "task head at [e]"
-        raise ValueError(f"--model {args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
+        raise ValueError(f"{args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
     options = {"regression": is_regression(config), "label_names": list(config.id2label.values())}
     load = partial(load_files, traversal=config.traversal, delimiter=args.delimiter, **options)
     try:
@@ -161,7 +161,6 @@ def main(arguments: list[str]) -> None:
         check_columns(args.file, kept.column_names, None, args.keep)
         kept = kept.select_columns(args.keep)
     num_bad = num_cut = 0
-    unfit = None  # the first label that is none of the row's choices
     predicted, answered = Counter(), []  # labels; pairs of prediction and label
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
         writer = None
@@ -177,10 +176,7 @@ def main(arguments: list[str]) -> None:
             num_cut += "truncated" in found
             predicted.update([str(found["label"])] if "label" in found else [])
             if "error" not in found and collator.is_labelled(row):
-                label, scores = row[task.columns["label"]], found.get("scores")
-                answered.append((number_of(found, task), label))
-                if isinstance(scores, list) and label >= len(scores):
-                    unfit = unfit or f"row {place} has the label {label}, but choices from 0 to {len(scores) - 1}."
+                answered.append((number_of(found, task), row[task.columns["label"]]))
             if writer is None:
                 print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
             else:
@@ -190,9 +186,7 @@ def main(arguments: list[str]) -> None:
     if args.output_file or bad:
         where = f"; written to {args.output_file}" if args.output_file else ""
         tell(f"{len(rows) - num_bad} of {counted(len(rows), 'row')} predicted{bad}{where}")
-    if unfit:
-        print(f"The predictions have no score: {unfit} Correct the labels.", file=sys.stderr)
-    elif answered:
+    if answered:
         scores = {}
         for name in task.metrics:
             scores |= compute(name, *np.array(answered).swapaxes(0, 1))

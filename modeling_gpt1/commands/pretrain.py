@@ -150,6 +150,8 @@ def check_run(
             f"--eval_strategy {training_args.eval_strategy.value} needs held-out text. Pass --validation_files or "
             "--validation_split."
         )
+    if model_args.model is None:
+        family.block_length(model_args.fresh_config(), corpus_args.block_length)
     if corpus_args.streaming and family.draws_blocks:
         raise ValueError(f"--streaming stores no blocks, but {family.name} draws from them. Leave it out.")
     for source in filter(None, map(corpus_args.source, ("train", "validation"))):

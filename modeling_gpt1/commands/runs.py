@@ -167,7 +167,7 @@ class RunCallback(TrainerCallback):
             passes = state.max_steps * args.gradient_accumulation_steps / max(len(train_dataloader), 1)
             plan += f", {passes:.3g} epoch{'s' if round(passes, 2) != 1 else ''}"
         how = "" if self.checkpoint is None else f"; goes on from {self.checkpoint}"
-        last = f"finished: {self.checkpoint} has {state.global_step:,} of {counted(state.max_steps, 'update')}"
+        last = f"finished: {self.checkpoint} has {counted(state.global_step, 'update')} of {state.max_steps:,} asked"
         plan = f"{last}; nothing is left to train" if self.is_finished else f"{plan}, into {args.output_dir}{how}"
         for line in (*self.lines, plan):
             logger.info(line)

@@ -165,12 +165,13 @@ class Scorer:
     def encode(self, requests: Iterable[ScoringRequest | tuple[str, Sequence[str]]]) -> list[ScoringRequest]:
         """The token ids of texts, as [`~CausalLMScorer.score`] scores them."""
         texts = []
-        for number, (context, continuations) in enumerate(requests):
-            if isinstance(continuations, str):
+        for number, request in enumerate(requests):
+            if isinstance(request, str) or isinstance(request[1], str):
                 raise ValueError(
-                    f"Request {number} has the text {continuations!r} as its continuations, but a list of texts is "
-                    f"needed, such as [{continuations!r}]."
+                    f"Request {number} is {request!r}, but a pair of a context and a list of continuations is needed, "
+                    'such as ("It was", [" good", " bad"]); the context may be "".'
                 )
+            context, continuations = request
             texts.append((context.rstrip(" "), [context + continuation for continuation in continuations]))
         ids = iter(self.ids_of([text for context, wholes in texts for text in (context, *wholes)]))
         encoded = []
@@ -542,6 +543,3 @@ def _score_targets(
         chosen = log_probs.gather(1, ids[chunk, None])[:, 0]
         parts.append(torch.stack([chosen, (log_probs.argmax(-1) == ids[chunk]).to(chosen.dtype)], dim=1))
     return torch.cat(parts).cpu()
-
-
-__all__ = ["CausalLMScorer", "ContinuationScore", "DenoisingLMScorer", "MaskedLMScorer", "ScoringRequest"]

@@ -102,6 +102,3 @@ def check_arguments(args: TrainingArguments) -> None:
             f"`hub_strategy` is {str(args.hub_strategy.value)!r}, but a checkpoint pushed during training "
             'contains pickles with paths of this machine. Use `hub_strategy="end"`.'
         )
-
-
-__all__ = ["GPT1PretrainingArguments", "GPT1TrainingArguments"]

@@ -268,8 +268,8 @@ class Family:
             needed = wanted + config.max_position_embeddings - most
             raise ValueError(
                 f"Blocks of {wanted} tokens need {needed} positions with {self.name}, but the model has "
-                f"{config.max_position_embeddings}. Give it max_position_embeddings={needed}, or make the blocks "
-                "shorter."
+                f"{config.max_position_embeddings}. Give a fresh model max_position_embeddings={needed} "
+                "(`config_overrides`), or make the blocks shorter (`block_length`)."
             )
         return most if wanted is None else wanted
 
@@ -331,6 +331,3 @@ def family_of(checkpoint: str) -> Family:
             f"{', '.join(FAMILIES)}. Pass a model of one of them, or --family to train a fresh one."
         )
     return FAMILIES[model_type]
-
-
-__all__ = ["FAMILIES", "Family", "FamilyPretrainingTrainer", "family_of"]

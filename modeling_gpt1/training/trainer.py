@@ -399,6 +399,3 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     def _flops_per_token(self) -> float | None:
         """Floating-point operations per token; `None` if they are not known."""
         return training_flops_per_token(self.accelerator.unwrap_model(self.model))
-
-
-__all__ = ["GPT1PretrainingTrainer", "GPT1Trainer", "TaskTrainer"]

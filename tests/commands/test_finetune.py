@@ -327,7 +327,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     state = read_json(output / "trainer_state.json")
     caplog.clear()
     finetune.main([*(word for word in command if word != "--do_eval"), "--seed", "7"])  # nothing is left to do
-    assert f"finished: {output / 'checkpoint-2'} has 2 of 2 updates; nothing is left to train" in caplog.messages
+    assert f"finished: {output / 'checkpoint-2'} has 2 updates of 2 asked; nothing is left to train" in caplog.messages
     assert "--validation_file is checked, but not used without --do_eval." in caplog.messages
     assert results == {name: (output / name).read_bytes() for name in results}
     assert read_json(output / "trainer_state.json") == state
@@ -340,6 +340,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert "\nweight_decay: 0.01\n" in (output / "run.yaml").read_text(encoding="utf-8")
     assert "| weight_decay | 0.01 |" in (output / "README.md").read_text(encoding="utf-8")
     assert f"; goes on from {output / 'checkpoint-1'}" in "".join(caplog.messages)
+    assert "New weights" not in caplog.text  # its head is that of the checkpoint
     assert f" parameters, from {output / 'checkpoint-1'}; on CPU" in "".join(caplog.messages)
     assert [line for line in caplog.messages if line.startswith("step 2/2 · loss ")]
     assert not [*output.glob("eval_results.json"), *output.glob("predictions*")]  # of the weights before
@@ -689,7 +690,7 @@ def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys
         ("classification", [1, 1, None, -1], "f1 0.667"),
         ("classification", ["happy", "angry", None, None], "row 1: column 'mood' has 'angry'. The label needs one of"),
         ("multiple_choice", [0, 0, -1, -1], "accuracy {}"),
-        ("multiple_choice", [0, 0, 2, -1], "row 2 has the label 2, but choices from 0 to 1. Correct the labels."),
+        ("multiple_choice", [0, 0, 2, -1], "row 2: column 'label' has 2. The label needs the place of a choice, 0"),
         ("regression", [3, -1, None, None], "pearson · spearmanr"),
         ("regression", ["3", "-", None, None], "row 1: column 'score' has '-'. The label needs a number"),
     ],
@@ -706,8 +707,7 @@ def test_labelled_rows_are_scored(kind, labels, metrics, folders, tmp_path, caps
     if kind == "regression":  # of two rows
         expected = "pearson {0} · spearmanr {0}".format("1.00" if first > second else "-1.00")
     if metrics.startswith("row"):
-        how = ": row 2" if kind == "multiple_choice" else ". 1 of 4 rows of"
-        assert metrics in printed.err and f"The predictions have no score{how}" in printed.err
+        assert metrics in printed.err and "The predictions have no score. 1 of 4 rows of" in printed.err
         assert "have a label" not in printed.err
     else:
         assert printed.err.splitlines()[-1] == f"2 rows have a label · {expected}"

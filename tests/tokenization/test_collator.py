@@ -229,7 +229,7 @@ A_CLASS = ["an integer from 0 (the first) to 1", "Dataset.class_encode_column"]
             "multiple_choice",
             CHOICE,
             {"story": "a", "endings": ["b", "c"], "label": 2},
-            ["is 2", "from 0 (the first) to 1"],
+            ["is 2", "from 0 (the first) to 1. Correct the row."],
         ),
         ("classification", TEXT, {"sentence": "a", "label": "1"}, ["'1' of type str", *A_CLASS]),
         ("classification", TEXT, {"sentence": "a", "label": 1.0}, ["1.0 of type float", *A_CLASS]),

@@ -435,6 +435,7 @@ def test_refusals(tmp_path, rows, options, parts):
         ("o.docx", b"", ["unknown file type", ".jsonl, .jsonl.gz, .csv, .parquet", "CSV (UTF-8)"]),
         ("p.json", b'[{"body": "a"},\n{"body": }]', ["as json", "position 24"]),
         ("p.csv", b"body,label,body\na,x,b\n", ["names two columns 'body'"]),
+        ("r.csv", b"a film,x\nb film,y\n", ["its columns are: 'a film', 'x'", "If its first line is a row, add"]),
         ("q.csv", b"body|label\na|x\nb|y\n", ["no column 'label'", "body|label", "`delimiter`"]),
     ],
 )
@@ -503,6 +504,11 @@ def test_rows_that_cannot_be_used_are_refused_at_once_or_left_out(tmp_path, capl
     check_refused(lambda: load_files(files, "classification", COLUMNS, regression=True), *given, "a number")
     rows = load_files(files, "classification", COLUMNS, regression=True, skip_bad_rows=True)[1]["train"]
     assert rows["mood"][:] == [1.5, 2.0]
+    quiz = [{"q": "one", "a": "3", "b": b, "label": label} for b, label in (("4", 1), ("4", 2), ("", 1), ("", 0))]
+    files = {"train": write_rows(tmp_path / "quiz.csv", quiz)}
+    options = {"traversal": "multiple_choice", "columns": {"context": "q", "choices": ["a", "b"]}}
+    check_refused(lambda: load_files(files, **options), "2 of 4 rows", "row 1: column 'label' has '2'; row 2: ")
+    assert load_files(files, **options, skip_bad_rows=True)[1]["train"]["label"][:] == [1, 0]
     ids = write_rows(tmp_path / "ids.csv", moods("0", "3", "1"))
     options = {"label_names": ["a", "b"], "skip_bad_rows": True}
     assert load_files({"validation": ids}, "classification", COLUMNS, **options)[1]["validation"]["mood"][:] == [0, 1]
@@ -520,11 +526,18 @@ def test_of_many_classes_ten_are_listed(tmp_path):
     check_refused(lambda: load_files(files, "classification", COLUMNS), "'new'", "one of c0000, ", ends)
 
 
-@pytest.mark.parametrize("text, told", [("a a|b b", 1), ("a|c a|b b", 1), ("a b a|c", 1), ("a b c|", 0), ("a b c", 0)])
-def test_classes_that_look_like_several_labels_are_told(tmp_path, text, told, caplog, monkeypatch):
+SEVERAL, COMMAS = (
+    "must be a list, or a column of 0 and 1 for each class",
+    "with a decimal point, and pass `regression`",
+)
+LOOK_LIKE = [("a a|b b", SEVERAL), ("a|c a|b b", SEVERAL), ("a b a|c", SEVERAL), ("a b c|", ""), ("a b c", "")]
+
+
+@pytest.mark.parametrize("text, told", [*LOOK_LIKE, ("3,5 -0,5", COMMAS), ("3,5 x", "")])
+def test_classes_that_look_like_several_labels_or_numbers_are_told(tmp_path, text, told, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     load_files({"train": write_rows(tmp_path / "rows.csv", moods(*text.split()))}, "classification", COLUMNS)
-    assert len(caplog.messages) == told == caplog.text.count("must be a list, or a column of 0 and 1 for each class")
+    assert len(caplog.messages) == bool(told) and told in caplog.text
 
 
 def test_classes_that_differ_by_a_slip_are_refused_or_kept(tmp_path):

@@ -127,6 +127,8 @@ def sentence_of(error: Exception) -> str | None:
     hub = sys.modules.get("huggingface_hub.errors")  # imported wherever the hub is asked
     if not is_meant and not (hub is not None and isinstance(error, (hub.HTTPError, hub.StrictDataclassError))):
         return None
+    if isinstance(error.__cause__, ValueError) and hub is not None and isinstance(error, hub.StrictDataclassError):
+        return str(error.__cause__)  # of a configuration, behind the name of the check that raised it
     if {"modeling_gpt1", "tokenization"} & set(Path(last.filename).parts[:-1]):
         return str(error)
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__

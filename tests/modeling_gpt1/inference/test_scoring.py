@@ -372,8 +372,9 @@ def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model, family_scorer
     requests = [("the old farmer", [" walked to the market", " smiled", ""]), ("", ["he paid five dollars ."])]
     assert scorer.score(requests) == scorer.score_ids(scorer.encode(requests))
     assert scorer.score([]) == [] and scorer.score([("the", [])]) == [[]]
-    with pytest.raises(ValueError, match=r"Request 1 has the text ' farmer' .*, such as \[' farmer'\]"):
-        scorer.score([("the old", [" girl"]), ("the old", " farmer")])
+    for wrong in (("the old", " farmer"), "the old farmer"):
+        with pytest.raises(ValueError, match=r"Request 1 is .*the old.* farmer.*, but a pair .* such as \(\"It w"):
+            scorer.score([("the old", [" girl"]), wrong])
     masked = family_scorer("roberta", batch_tokens=100)
     context, rest = (plain_tokenizer(text)["input_ids"] for text in ("the old farmer", "walked to the market"))
     ((score,),) = masked.score([("the old farmer", [" walked to the market"])])
