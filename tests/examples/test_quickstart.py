@@ -128,8 +128,9 @@ def test_variants_start_from_what_they_say(quickstart, tmp_path):
 
 
 def test_run_at_the_smallest_sizes(quickstart, tmp_path, capsys, monkeypatch):
-    context = multiprocessing.get_context("fork")  # new interpreters import longer than all of this takes
-    monkeypatch.setattr(quickstart.multiprocessing, "get_context", lambda _: context)
+    if not torch.cuda.is_available():  # a fork has no CUDA, and new interpreters import longer than all of this takes
+        context = multiprocessing.get_context("fork")
+        monkeypatch.setattr(quickstart.multiprocessing, "get_context", lambda _: context)
     sizes = {"num_stories": 60, "num_merges": 60, "hidden_size": 32, "num_hidden_layers": 1, "pretraining_updates": 1}
     sizes |= {"train_rows": 8, "test_rows": 8, "finetuning_epochs": 1}
     flags = [text for name, value in sizes.items() for text in (f"--{name}", str(value))]

@@ -168,10 +168,10 @@ def test_every_field_takes_the_values_that_it_can(config_class, value, takes_it)
 
 @pytest.mark.parametrize("config_class", [GPT1Config, GPT1LSTMConfig])
 def test_an_unknown_problem_type(config_class):
-    config = config_class(hidden_size=12, num_hidden_layers=1)
-    config.problem_type = "several"
-    for message in (
-        refusal(config_class, problem_type="several"),
-        refusal(AutoModelForSequenceClassification.from_config, config),
-    ):
-        assert "`problem_type` is 'several', but it must be one of regression, single_label" in message
+    def open_with_head():
+        config = config_class(hidden_size=12, num_hidden_layers=1)
+        config.problem_type = "several"  # refused here by older releases of transformers, in words of their own
+        AutoModelForSequenceClassification.from_config(config)
+
+    for message in (refusal(config_class, problem_type="several"), refusal(open_with_head)):
+        assert "problem_type" in message and "'several'" in message and "one of" in message and "regression" in message

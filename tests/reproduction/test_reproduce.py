@@ -626,7 +626,8 @@ def from_text(stand_ins, models, data_dir, tmp_path):
     return words
 
 
-def test_one_command_goes_from_a_text_to_the_report(from_text, stand_ins, tmp_path, capsys):
+def test_one_command_goes_from_a_text_to_the_report(from_text, stand_ins, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(grid, "accelerator_name", lambda: None)
     assert reproduce(from_text()) == 0
     transformer, lstm, *tuned = stand_ins()
     text = str(tmp_path / "books.txt")

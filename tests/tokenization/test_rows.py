@@ -433,7 +433,7 @@ def test_refusals(tmp_path, rows, options, parts):
         ("m.jsonl.gz", gzip.compress(b'{"body": "a"}\n' * 9, mtime=0)[:-9], ["file ended before"]),
         ("n.parquet", b"xx", ["as parquet", "2 bytes"]),
         ("o.docx", b"", ["unknown file type", ".jsonl, .jsonl.gz, .csv, .parquet", "CSV (UTF-8)"]),
-        ("p.json", b'[{"body": "a"},\n{"body": }]', ["as json", "position 24"]),
+        ("p.json", b'[{"body": "a"},\n{"body": }]', ["as json", "Correct the file"]),
         ("p.csv", b"body,label,body\na,x,b\n", ["names two columns 'body'"]),
         ("r.csv", b"a film,x\nb film,y\n", ["its columns are: 'a film', 'x'", "If its first line is a row, add"]),
         ("q.csv", b"body|label\na|x\nb|y\n", ["no column 'label'", "body|label", "`delimiter`"]),

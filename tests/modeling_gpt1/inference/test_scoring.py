@@ -145,6 +145,8 @@ DECODERS = {
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_batches_of_other_decoders_are_exact(name, randomise):
+    if name == "MegatronBert" and transformers.__version__.startswith("5.17."):
+        pytest.skip("there its attention sees the tokens that follow: the scorer refuses it")
     scorer = CausalLMScorer(randomise(built_in(name, DECODERS[name])).eval())
     requests = [ScoringRequest([3 + id % 90 for id in ids], rest) for ids, rest in make_requests()]
     assert largest_difference(scorer, requests) < 1e-4
