@@ -51,6 +51,14 @@ class TestTorchExport:
             assert type(actual) is type(expected)
             close(actual[output], expected[output])
 
+    def test_a_classifier_without_a_mask_reads_other_lengths(self, tiny_model):
+        model = tiny_model(GPT1ForSequenceClassification, num_hidden_layers=1)
+        sizes = {"input_ids": dict.fromkeys(range(2), torch.export.Dim.DYNAMIC)}
+        batch = {"input_ids": batch_of((2, 7), seed=0)["input_ids"]}
+        program = torch.export.export(model, (), batch, dynamic_shapes=sizes, strict=False).module()
+        input_ids = batch_of((3, 12), seed=1)["input_ids"]
+        close(program(input_ids=input_ids).logits, model(input_ids).logits)
+
     def test_a_program_refuses_pairs_without_a_delimiter(self, tiny_model):
         model = tiny_model(GPT1ForSequenceClassification, traversal="similarity", delimiter_token_id=DELIMITER)
         program = exported(model, batch_of((2, 7), seed=0))
