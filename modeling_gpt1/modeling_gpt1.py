@@ -186,13 +186,8 @@ def attention_inputs(
             positions = position_ids.expand(inputs_embeds.shape[:2])
             (starts, _), (longest, _) = prepare_fa_kwargs_from_position_ids(positions)
             kwargs = {**kwargs, **lengths_for_flash_attention(starts, int(longest))}
-    arguments = {
-        "config": config,
-        "inputs_embeds": inputs_embeds,
-        "attention_mask": attention_mask,
-        "past_key_values": past_key_values,
-        "position_ids": position_ids,
-    }
+    arguments = {"config": config, "inputs_embeds": inputs_embeds, "attention_mask": attention_mask}
+    arguments |= {"past_key_values": past_key_values, "position_ids": position_ids}
     masks = {FULL_ATTENTION: create_causal_mask(**arguments)}
     # CODEPATH: GPT-3
     if SLIDING_ATTENTION in config.attention_of_layers:
@@ -207,7 +202,8 @@ def without_gaps(position_ids: torch.LongTensor) -> torch.LongTensor:
     """
     places = torch.arange(position_ids.shape[1], device=position_ids.device).expand_as(position_ids)
     restarts = nn.functional.pad(position_ids.diff(dim=1) <= 0, (1, 0))
-    return places - torch.where(restarts, places, 0).cummax(1).values
+    sequence = restarts.cumsum(1)  # ONNX has no `cummax`
+    return places - torch.zeros_like(places).scatter_add(1, sequence, places * restarts).gather(1, sequence)
 
 
 def eager_attention_forward(

@@ -51,6 +51,14 @@ class TestTorchExport:
             assert type(actual) is type(expected)
             close(actual[output], expected[output])
 
+    def test_a_classifier_without_a_mask_reads_other_lengths(self, tiny_model):
+        model = tiny_model(GPT1ForSequenceClassification, num_hidden_layers=1)
+        sizes = {"input_ids": dict.fromkeys(range(2), torch.export.Dim.DYNAMIC)}
+        batch = {"input_ids": batch_of((2, 7), seed=0)["input_ids"]}
+        program = torch.export.export(model, (), batch, dynamic_shapes=sizes, strict=False).module()
+        input_ids = batch_of((3, 12), seed=1)["input_ids"]
+        close(program(input_ids=input_ids).logits, model(input_ids).logits)
+
     def test_a_program_refuses_pairs_without_a_delimiter(self, tiny_model):
         model = tiny_model(GPT1ForSequenceClassification, traversal="similarity", delimiter_token_id=DELIMITER)
         program = exported(model, batch_of((2, 7), seed=0))
@@ -93,8 +101,8 @@ class TestOnnx:
     def session(self, tmp_path):
         """Makes a session of ONNX Runtime with a model that was written by `torch.onnx.export`."""
 
-        def make(model, output: str) -> onnxruntime.InferenceSession:
-            path, batch = tmp_path / "model.onnx", batch_of((2, 7), seed=0)
+        def make(model, output: str, batch: dict[str, torch.Tensor]) -> onnxruntime.InferenceSession:
+            path = tmp_path / "model.onnx"
             names = {"input_names": list(batch), "output_names": [output]}
             sizes = dict.fromkeys(batch, {0: "batch", 1: "tokens"})
             torch.onnx.export(model, (), path, kwargs=batch, dynamic_shapes=sizes, dynamo=True, verbose=False, **names)
@@ -112,7 +120,19 @@ class TestOnnx:
     def test_other_shapes_and_paddings(self, model_class, fields, session, tiny_model):
         model = tiny_model(model_class, num_hidden_layers=1, delimiter_token_id=DELIMITER, **fields)
         batch = batch_of((3, 12), seed=1)
-        (logits,) = session(model, "logits").run(None, {name: tensor.numpy() for name, tensor in batch.items()})
+        session = session(model, "logits", batch_of((2, 7), seed=0))
+        (logits,) = session.run(None, {name: tensor.numpy() for name, tensor in batch.items()})
         # What a position of padding says differs between runtimes.
         seen = batch["attention_mask"].bool() if model_class is GPT1ForCausalLM else slice(None)
         close(torch.from_numpy(logits)[seen], model(**batch).logits[seen])
+
+    def test_positions_of_sequences_in_one_row(self, session, tiny_model):
+        def packed(shape, seed):
+            input_ids = batch_of(shape, seed)["input_ids"]
+            return {"input_ids": input_ids, "position_ids": torch.arange(shape[1]).remainder(5).repeat(shape[0], 1)}
+
+        model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1, use_cache=False)
+        batch = packed((3, 12), seed=1)
+        session = session(model, "logits", packed((2, 7), seed=0))
+        (logits,) = session.run(None, {name: tensor.numpy() for name, tensor in batch.items()})
+        close(torch.from_numpy(logits), model(**batch).logits)
