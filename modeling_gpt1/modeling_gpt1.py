@@ -659,8 +659,8 @@ def check_extract_token(model: "GPT1TaskModel", inputs: dict[str, torch.Tensor |
         is_wrong, needed = (input_ids == delimiter).any(-1), "`text` alone"
         if model.config.traversal == "entailment":
             is_wrong, needed = ~is_wrong, "`text` and `text_pair`"
-        elif model.config.columns is None:  # a script's own training, which may read pairs as one text
-            return
+        elif model.config.traversal != "classification" or model.config.columns is None:
+            return  # a script without columns may have trained on pairs
         if is_wrong.any():
             logger.warning(
                 f"{int(is_wrong.sum())} sequences of the first batch are not what the traversal "

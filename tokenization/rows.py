@@ -9,6 +9,7 @@ import logging as standard_logging
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -97,6 +98,9 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         raise ValueError(f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}. {remedy}") from error
     if len(rows) == 0:
         raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
+    if path.suffix == ".json" and len(rows) == 1 and not any(isinstance(of, Value) for of in rows.features.values()):
+        if path.read_text(encoding="utf-8").lstrip().startswith("{"):
+            raise ValueError(f"{path} holds columns. Write a list of rows, as pandas does with orient='records'.")
     if builder == "csv" and len(rows) != num_lines - 1:
         logger.warning_once(
             f"{path}: {num_lines - 1:,} lines make {counted(len(rows), 'row')}, as some cells hold line ends. If none "
@@ -383,6 +387,9 @@ def load_files(
     """
     has_classes = not regression and not (traversal in TRAVERSALS and TRAVERSALS[traversal].has_choices)
     columns = {"label": "label", **columns}
+    used = Counter(chain.from_iterable([of] if isinstance(of, str) else of for of in columns.values()))
+    if (twice := used.most_common(1)[0])[1] > 1:
+        raise ValueError(f"`columns` has {twice[0]!r} twice, and a model would read it twice. Leave one of them out.")
     if not isinstance(files, Mapping) or not all(isinstance(file, str | Path | Dataset) for file in files.values()):
         needed = 'a path or `datasets.Dataset` for each split, as {"train": "a.csv"}; `Dataset.from_list` makes one'
         raise ValueError(f"`files` is {str(files)[:99]!r}. Give {needed}.")

@@ -29,7 +29,7 @@ from ..inference.devices import check_device, default_device
 from ..storage.writing import write_atomically
 from .entry import COMMANDS
 
-NAME_MODELS = "model models lstm_model tokenizer_name folder".split()
+NAME_MODELS = "model models lstm_model tokenizer_name folder source".split()
 # Of these, 0 or less would be taken without a word, or end in a traceback.
 AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples".split()
 AT_LEAST_1 += "jobs rehearse num_beams num_return_sequences".split()

@@ -36,12 +36,13 @@ def measured():
     ("command", "flag"),
     [
         *((command, "model") for command in ("finetune", "pretrain", "generate", "zero-shot", "evaluate", "predict")),
-        *[("finetune", "tokenizer_name"), ("reproduce", "model"), ("playground", "models")],
+        *[("finetune", "tokenizer_name"), ("reproduce", "model"), ("playground", "models"), ("convert", "source")],
     ],
 )
 def test_every_command_knows_the_name(command, flag, tmp_path, monkeypatch):
     def read(name):
-        parser, needed = parser_of(command), {"evaluate": "tasks", "predict": "file", "reproduce": "output_dir"}
+        parser, needed = parser_of(command), {"evaluate": "tasks", "predict": "file"}
+        needed |= {"reproduce": "output_dir", "convert": "output_dir"}
         more = [f"--{needed[command]}", "given"] if command in needed else []
         value = getattr(parser.parse_known_args([f"--{flag}", name, *more])[0], flag)
         assert parser.settings[flag] in (name, [name])  # a run's settings hold on other machines, too
