@@ -150,7 +150,7 @@ def check_run(
             f"--eval_strategy {training_args.eval_strategy.value} needs held-out text. Pass --validation_files or "
             "--validation_split."
         )
-    if model_args.model is None:
+    if model_args.model is None and family.is_causal:  # others add tokens of their tokenizer
         family.block_length(model_args.fresh_config(), corpus_args.block_length)
     if corpus_args.streaming and family.draws_blocks:
         raise ValueError(f"--streaming stores no blocks, but {family.name} draws from them. Leave it out.")
