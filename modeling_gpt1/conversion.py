@@ -200,10 +200,8 @@ def to_openai_gpt(model: GPT1PreTrainedModel) -> PreTrainedModel:
         elif name.endswith("weight") or weight.any():  # that score layer has no bias
             tensors[name.removeprefix("task_head.")] = weight
     if "score.bias" in tensors:
-        raise ValueError(
-            f"The task head has a bias, but {openai_class.__name__} has no place for one. To leave out the head, open "
-            "the model with GPT1ForCausalLM and save that first."
-        )
+        how = "To leave out the head, open the model with GPT1ForCausalLM and save that first."
+        raise ValueError(f"The task head has a bias, but {openai_class.__name__} has no place for one. {how}")
     converted = load(openai_class, None, config=openai_config, state_dict=tensors, dtype=model.dtype)
     if converted.can_generate() and model.can_generate():
         converted.generation_config = model.generation_config

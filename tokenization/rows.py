@@ -48,6 +48,7 @@ NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?\s*")
 HOLDS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "no": False, "yes": True}
 HIDDEN, MEANS_HIDDEN = -1, " -1 marks a row without a label, as in GLUE's test files."
 MOST = 1 << 53  # from here on a float does not tell whole numbers apart
+SPLITS = ("train", "validation", "test")
 DELIMITERS = ",;\t"  # of a .csv or .tsv file
 # `seed` of the released datasets.py.
 HELD_OUT_SEED = 3535999445
@@ -393,6 +394,8 @@ def load_files(
     if not isinstance(files, Mapping) or not all(isinstance(file, str | Path | Dataset) for file in files.values()):
         needed = 'a path or `datasets.Dataset` for each split, as {"train": "a.csv"}; `Dataset.from_list` makes one'
         raise ValueError(f"`files` is {str(files)[:99]!r}. Give {needed}.")
+    if unknown := [split for split in files if split not in SPLITS]:
+        raise ValueError(f"`files` has {unknown[0]!r}{nearest(unknown[0], SPLITS)}. The splits: {', '.join(SPLITS)}.")
     splits: dict[str, Dataset] = {}
     sources: dict[str, str] = {}
     for split, file in files.items():

@@ -65,6 +65,8 @@ class Task:
             raise ValueError(
                 f"Task {self.name!r} has the traversal {self.traversal!r}. Choose one of {', '.join(TRAVERSALS)}."
             )
+        if self.regression and (wrong := set(self.metrics) & {"accuracy", "f1", "f1_micro", "matthews_correlation"}):
+            raise ValueError(f"{min(wrong)!r} compares classes, but {self.name!r} has numbers. Use one like pearson.")
 
     @property
     def num_labels(self) -> int:

@@ -146,8 +146,10 @@ class GPT1Tokenizer(TokenizersBackend):
             kwargs: arguments of the constructor.
 
         Raises:
-            ValueError: the text has no words.
+            ValueError: the text has no words, or `num_merges` is negative.
         """
+        if num_merges < 0:
+            raise ValueError(f"`num_merges` is {num_merges}, but must be at least 0.")
         if isinstance(files_or_iterator, (str, os.PathLike, list, tuple)):
             from .documents import training_texts  # imports datasets, which takes a second
 

@@ -32,7 +32,7 @@ from .entry import COMMANDS
 NAME_MODELS = "model models lstm_model tokenizer_name folder source".split()
 # Of these, 0 or less would be taken without a word, or end in a traceback.
 AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples".split()
-AT_LEAST_1 += "jobs rehearse num_beams num_return_sequences".split()
+AT_LEAST_1 += "jobs rehearse num_beams num_return_sequences num_merges".split()
 PRESETS = Path(__file__).with_name("presets.yaml")
 CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
 CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml, .json).")

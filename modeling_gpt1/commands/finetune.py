@@ -16,6 +16,7 @@ import csv
 import json
 import logging
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,6 +149,8 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
         role, _, names = pair.partition("=")
         if not role or not names:
             raise ValueError(f"--columns has {pair!r}; role=column is needed, such as text=review.")
+        if re.search(r",\w+=", names):
+            raise ValueError(f"--columns has {pair!r}. Separate the pairs by spaces.")
         columns[role] = parts if len(parts := next(csv.reader([names]))) > 1 else parts[0]
     return columns
 

@@ -67,9 +67,11 @@ class _GPT1BaseTrainer(ResumableTrainer):
                 args._n_gpu = 1
         self._example_losses: list[torch.Tensor] = []  # of the current evaluation
         super().__init__(model, args, *others, **kwargs)
-        if isinstance(self.train_dataset, dict):
-            splits = ", ".join(self.train_dataset)
-            raise ValueError(f"`train_dataset` has the splits {splits}. Pass one, such as `rows['train']`.")
+        rows = self.train_dataset
+        if isinstance(rows, dict):
+            raise ValueError(f"`train_dataset` has the splits {', '.join(rows)}. Pass one, such as `rows['train']`.")
+        if isinstance(rows, str) or hasattr(rows, "iloc"):
+            raise ValueError(f"`train_dataset` is a {type(rows).__name__}. Pass rows, as `load_files` gives them.")
         self._has_own_loss = self.compute_loss_func is None
         # Otherwise the first process reads a stream for all, and fails if batches differ in length.
         self.accelerator.dataloader_config.dispatch_batches = False

@@ -552,6 +552,7 @@ def test_classes_that_differ_by_a_slip_are_refused_or_kept(tmp_path):
 @pytest.mark.parametrize("files", ["train.csv", datasets.Dataset.from_list(ROWS), {"train": ROWS}])
 def test_what_is_no_file_of_a_split(files):
     check_refused(lambda: load_files(files, "classification", COLUMNS), '{"train": "a.csv"}', "from_list")
+    check_refused(lambda: load_files({"trian": "a.csv"}, "classification", COLUMNS), "'trian' (did you mean 'train'?)")
 
 
 def test_a_label_of_minus_one_is_told_or_left_out(tmp_path, caplog, monkeypatch):

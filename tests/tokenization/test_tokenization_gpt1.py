@@ -372,3 +372,4 @@ def test_no_character_of_the_training_text_is_unknown():
 def test_training_without_text():
     for texts in ([], [" \n "]):
         assert "has no words" in refusal(GPT1Tokenizer.train, iter(texts), show_progress=False)
+        assert "`num_merges` is -5, but" in refusal(GPT1Tokenizer.train, iter(texts), -5)

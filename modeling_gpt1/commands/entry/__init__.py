@@ -123,7 +123,8 @@ def sentence_of(error: Exception) -> str | None:
         return f"A file cannot be read: {error}. It is damaged. Copy or download the folder again."
     last = traceback.extract_tb(error.__traceback__)[-1]
     # What no `raise` statement raised, such as the ValueError of int("x"), the calling code did not expect.
-    is_meant = isinstance(error, OF_USERS) and ((last.line or "").startswith("raise") or isinstance(error, OSError))
+    is_of_user = isinstance(error, OF_USERS) or "`metric_for_best_model`" in str(error)
+    is_meant = is_of_user and ((last.line or "").startswith("raise") or isinstance(error, OSError))
     hub = sys.modules.get("huggingface_hub.errors")  # imported wherever the hub is asked
     if not is_meant and not (hub is not None and isinstance(error, (hub.HTTPError, hub.StrictDataclassError))):
         return None

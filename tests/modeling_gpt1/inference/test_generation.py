@@ -5,7 +5,7 @@ import torch
 from conftest import byte_level
 from transformers import GenerationConfig, TokenizersBackend
 
-from modeling_gpt1 import GPT1ForCausalLM, StopAtStrings, continue_prompts
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, StopAtStrings, continue_prompts
 from modeling_gpt1.inference import generation
 from tokenization import tokenization_gpt1
 
@@ -60,6 +60,8 @@ def test_prompts_that_cannot_be_continued(model, tiny_tokenizer, prompts, messag
     with pytest.raises(ValueError, match=message):
         continue_prompts(model, tiny_tokenizer, prompts)
     assert len(generation.encode_prompts(model, tiny_tokenizer, ["the " * 40])[0]) == 40  # as many as fit
+    with pytest.raises(ValueError, match="A GPT1DoubleHeadsModel continues no text. Open the folder with GPT1ForCaus"):
+        continue_prompts(GPT1DoubleHeadsModel(model.config), tiny_tokenizer, PROMPTS)
 
 
 def test_strings_of_the_prompt_end_nothing(tiny_tokenizer):

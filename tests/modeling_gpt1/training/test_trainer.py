@@ -154,6 +154,8 @@ class TestFit:
         parts, splits = self._trainer(tmp_path), {"train": Rows("classification"), "test": Rows("classification")}
         with pytest.raises(ValueError, match="has the splits train, test. Pass one, such as"):
             GPT1Trainer(parts.model, parts.args, parts.data_collator, splits)
+        with pytest.raises(ValueError, match="`train_dataset` is a str. Pass rows, as `load_files` gives them"):
+            GPT1Trainer(parts.model, parts.args, parts.data_collator, "rows.csv")
 
     def test_the_collator_learns_the_number_of_labels(self, tmp_path):
         assert self._trainer(tmp_path).data_collator.num_labels == 3
