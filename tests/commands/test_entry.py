@@ -129,12 +129,15 @@ def test_arguments_of_the_library_are_told_as_flags(capsys):
     assert code == 2 and text.startswith("gpt1 finetune: --max_steps is 0; name `model_type` or --delimiter.")
 
 
-@pytest.mark.parametrize("error", [ValueError("No such\n  thing."), HTTPError("No such\n thing.")])
+NO_METRIC = KeyError("No `metric_for_best_model`.")  # as Trainer raises it
+
+
+@pytest.mark.parametrize("error", [ValueError("No such\n  thing."), HTTPError("No such\n thing."), NO_METRIC])
 def test_a_sentence_of_another_library_says_how_to_find_it(error, capsys):
     """The client of the hub lets some through as its HTTP library raises them, and that is no OSError."""
     assert not isinstance(error, OSError)
-    message = "gpt1 finetune: No such thing. Pass --debug to see the traceback.\n"
-    assert end_of(error, capsys) == (2, message)
+    thing = "No --metric_for_best_model" if error is NO_METRIC else "No such thing"
+    assert end_of(error, capsys) == (2, f"gpt1 finetune: {thing}. Pass --debug to see the traceback.\n")
 
 
 def test_an_interruption_and_a_failed_push_are_one_line(capsys):
