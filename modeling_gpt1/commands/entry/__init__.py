@@ -132,8 +132,6 @@ def sentence_of(error: Exception) -> str | None:
         return str(error.__cause__)  # of a configuration, behind the name of the check that raised it
     if {"modeling_gpt1", "tokenization"} & set(Path(last.filename).parts[:-1]):
         return str(error)
-    text = (
-        " ".join(str(error.args[0] if isinstance(error, KeyError) else error).split()).rstrip(".")
-        or type(error).__name__
-    )
+    said = error.args[0] if isinstance(error, KeyError) else error  # whose text is in quotation marks
+    text = " ".join(str(said).split()).rstrip(".") or type(error).__name__
     return f"{text}. Pass --debug to see the traceback."
