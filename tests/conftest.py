@@ -68,10 +68,11 @@ def private_cache(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def usual_verbosity():
-    """What a test or its script makes transformers say less of is said again to the next one."""
+def usual_settings():
+    """What a test or its script sets for the whole process does not reach the next one."""
     yield
     transformers.logging.set_verbosity_warning()
+    torch.backends.fp32_precision = "none"  # on a GPU, arguments with `torch_compile` leave tf32 there
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
-import lm_eval
 import pytest
 from conftest import write_rows
-from lm_eval import evaluator
-from lm_eval.tasks import TaskManager
-
-from modeling_gpt1.evaluation import local_rows
 
 TEXTS = ["the old farmer", "she walked home", "a green river", "he paid for it", "no one knew", "five dollars"]
 STORY = ["The old man smiled.", "He paid for the train.", "No one was there.", "She walked home."]
@@ -53,10 +49,12 @@ DEFINITIONS = ("piqa", "arc", "openbookqa", "hellaswag", "winogrande", "race", "
 DEFINITIONS += ("super_glue/boolq", "super_glue/cb", "super_glue/copa", "glue/rte", "glue/sst2", "wikitext")
 
 
-def few_tasks() -> TaskManager:
+def few_tasks():
     """The harness's folders of these tasks alone: reading all of them takes 7 seconds."""
-    tasks = Path(lm_eval.__file__).parent / "tasks"
-    return TaskManager(include_defaults=False, include_path=[str(tasks / name) for name in DEFINITIONS])
+    pytest.importorskip("lm_eval")
+    tasks = import_module("lm_eval.tasks")
+    paths = [str(Path(tasks.__file__).parent / name) for name in DEFINITIONS]
+    return tasks.TaskManager(include_defaults=False, include_path=paths)
 
 
 @contextmanager
@@ -64,8 +62,8 @@ def only_few_tasks() -> Iterator[None]:
     """The harness knows these tasks alone, and does not ask pip what is installed, which takes seconds."""
     manager = few_tasks()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluator, "add_env_info", lambda results: None)
-        patch.setattr(local_rows, "all_tasks", lambda: manager)
+        patch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
+        patch.setattr("modeling_gpt1.evaluation.local_rows.all_tasks", lambda: manager)
         yield
 
 

@@ -27,9 +27,16 @@ ACCELERATE = (
 # Trainer of 5.17 takes no models opened with a DistributedConfig, and several of its processes on the CPU cannot read
 # an optimizer's state; that of 5.23 does both.
 IS_AFTER_5_17 = version.parse(transformers.__version__) >= version.parse("5.18")
+
+
+def python_path(*folders: Path) -> str:
+    """For a new interpreter: these folders before those that this one was given, where its packages may lie."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 # Several processes cannot share a machine's one GPU as they would share several.
 ON_THE_CPU = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-SETTINGS = {**ON_THE_CPU, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+SETTINGS = {**ON_THE_CPU, "PYTHONPATH": python_path(ROOT, ROOT / "tests")}
 TIMEOUT = 600  # seconds; a launch takes about 15, and some machines are slow and busy
 
 

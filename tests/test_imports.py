@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers_launch import python_path
 from transformers.dynamic_module_utils import get_imports
 
 ROOT = Path(__file__).parents[1]
@@ -91,7 +92,7 @@ def printed(tmp_path_factory):
     code += ["if os.fork() and os.wait():", f"    exec({IMPORTS!r})", "    sys.exit()"]
     code += ["os.chdir('own')", "import modeling_gpt1", "modeling_gpt1.continue_prompts"]
     code += ["try:", "    modeling_gpt1.TraversalCollator", "except ImportError as error:", "    print(error)"]
-    command, environment = [sys.executable, "-c", "\n".join(code)], {**os.environ, "PYTHONPATH": str(ROOT)}
+    command, environment = [sys.executable, "-c", "\n".join(code)], {**os.environ, "PYTHONPATH": python_path(ROOT)}
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     return run.stdout.splitlines(), file

@@ -10,11 +10,13 @@ import re
 import tempfile
 from pathlib import Path
 
-import nbformat
 import pandas
 import pytest
+from helpers_launch import python_path
 from hub.stand_in import serve
-from nbclient import NotebookClient
+
+nbformat = pytest.importorskip("nbformat")
+NotebookClient = pytest.importorskip("nbclient").NotebookClient
 
 PATH = Path(__file__).resolve().parents[2] / "examples" / "tutorial.ipynb"
 SMALL = {"PRETRAINING_UPDATES": "4", "EPOCHS": "1", "HUB_MODEL_ID": '"me/small-reviews"'}
@@ -41,7 +43,7 @@ def run(notebook, tmp_path_factory):
         patch.setenv("HF_HUB_DISABLE_XET", "1")
         patch.delenv("HF_HUB_OFFLINE", raising=False)
         patch.delenv("MPLBACKEND", raising=False)
-        patch.setenv("PYTHONPATH", str(PATH.parents[1]))
+        patch.setenv("PYTHONPATH", python_path(PATH.parents[1]))
         NotebookClient(executed, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
     return executed, hub
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from helpers_launch import python_path
 from hub.stand_in import StandIn, faults_of_card, serve
 from huggingface_hub import ModelCard
 
@@ -69,7 +70,7 @@ def visit(tmp_path_factory):
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
         environment = {
             **inherited,
-            "PYTHONPATH": os.pathsep.join([str(package), str(ROOT / "tests")]),
+            "PYTHONPATH": python_path(package, ROOT / "tests"),
             "HF_ENDPOINT": hub.url,
             "HF_HOME": str(folder / "home"),
             "HF_TOKEN": "hf_write",

@@ -122,16 +122,13 @@ class TestTextClassification:
             assert abs(scores["LABEL_0"] - bare[0]) > 1e-3
 
     def test_texts_of_another_number_are_told(self, make_task_folder, entailment, caplog):
-        pair, logger = {"text": PROMPTS[0], "text_pair": PROMPTS[1]}, "modeling_gpt1.modeling_gpt1"
-        for folder, right, wrong, needed in (
-            (entailment, pair, PROMPTS[0], "'entailment' was trained on. Give the tokenizer or the pipeline `text` a"),
-            (make_task_folder("classification", columns={"text": "body"}), PROMPTS[0], pair, "pipeline `text` alone."),
-        ):
-            for given in (right, wrong):
-                with caplog.at_level("WARNING", logger):
-                    pipeline("text-classification", str(folder))(given)
-                assert ("1 sequences of the first" in caplog.text and needed in caplog.text) == (given is wrong)
+        one, pair = PROMPTS[0], {"text": PROMPTS[0], "text_pair": PROMPTS[1]}
+        folder = make_task_folder("classification", columns={"text": "body"})
+        told = ((entailment, pair, ""), (entailment, one, "`text` and `text_pair`"))
+        for place, given, needed in (*told, (folder, one, ""), (folder, pair, "`text` alone")):
             caplog.clear()
+            pipeline("text-classification", str(place))(given)
+            assert ("1 sequences of the first" in caplog.text) == bool(needed) and needed in caplog.text
 
     def test_a_similarity_model_reads_a_pair_in_both_orders(self, make_task_folder, plain_tokenizer, caplog):
         folder = make_task_folder("similarity", num_labels=1, columns={"text_a": "a", "text_b": "b"})

@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 
 import datasets
-import ftfy
 import pytest
 from conftest import COMPRESS, write_rows
 from datasets.distributed import split_dataset_by_node
@@ -254,6 +253,7 @@ BROKEN = "The Mona Lisa doesnâ€™t\nhave &quot;eyebrows&quot;\r\n" * 3
 
 @pytest.mark.parametrize("piece", [40, 1 << 16])
 def test_ftfy_cleans_pieces_as_it_cleans_the_whole(piece, tmp_path, monkeypatch):
+    ftfy = pytest.importorskip("ftfy")
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", piece)
     monkeypatch.setattr(documents, "CONTEXT_CHARACTERS", 4)
     path = write_rows(tmp_path / "rows.jsonl", [{"text": BROKEN}, {"text": "&quot;another&quot; â€™"}])
@@ -412,6 +412,7 @@ def test_processes_beside_each_other_have_no_threads(plain_tokenizer, tmp_path, 
 
 
 def test_the_cache_follows_files_tokenizer_and_options(plain_tokenizer, tmp_path, monkeypatch):
+    pytest.importorskip("ftfy")
     books = write_books(tmp_path, [100, 50])
 
     def place(tokenizer=plain_tokenizer, **options) -> str:

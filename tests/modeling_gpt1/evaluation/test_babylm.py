@@ -332,6 +332,7 @@ def save(scorer, folder):
 
 
 def run(model, data_dir, output, *words):
+    pytest.importorskip("lm_eval")
     evaluate.main(
         ["--model", model, "--data_dir", str(data_dir), "--output_dir", str(output), "--device", "cpu", *words]
     )

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,18 @@ from conftest import SPLIT_IN_TWO_WAYS, byte_level, save, write_rows
 from datasets import Dataset
 from helpers_evaluation import ROWS, STORY, TEXTS, only_few_tasks, write_tasks
 from helpers_refusals import refusal
-from lm_eval.api.instance import Instance
-from lm_eval.evaluator import simple_evaluate
-from lm_eval.models.huggingface import HFLM
 from matplotlib.axes import Axes
 from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel, OpenAIGPTTokenizer
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMForCausalLM
-from modeling_gpt1.evaluation import harness, local_rows
 from modeling_gpt1.evaluation.report import add_facts, chance_of, curves, draw, figures, table
+
+pytest.importorskip("lm_eval")
+Instance = import_module("lm_eval.api.instance").Instance
+simple_evaluate = import_module("lm_eval.evaluator").simple_evaluate
+HFLM = import_module("lm_eval.models.huggingface").HFLM
+harness = import_module("modeling_gpt1.evaluation.harness")
+local_rows = import_module("modeling_gpt1.evaluation.local_rows")
 
 
 @pytest.fixture(scope="module", autouse=True)
