@@ -1,5 +1,6 @@
 """benchmarks/gpu.py: what is repeated, what is not, and limits; the steps themselves are tested with their scripts."""
 
+import os
 import sys
 import time
 from datetime import date
@@ -11,7 +12,7 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 pathlib.Path({path!r}).write_text(str(child.pid))
 time.sleep(60)
 """
-WRITE = "import os, pathlib; pathlib.Path(os.environ['GPT1_RESULTS'], {name!r}).write_text('x')"
+WRITE = "import os, pathlib; pathlib.Path(os.environ['GPT1_RESULTS'], {name!r}).write_text(os.environ['PYTHONPATH'])"
 
 
 def test_a_finished_step_is_not_repeated_and_a_failed_one_stops_no_other(gpu, monkeypatch, tmp_path, capsys):
@@ -26,8 +27,10 @@ def test_a_finished_step_is_not_repeated_and_a_failed_one_stops_no_other(gpu, mo
         "last": (words(WRITE.format(name=f"{today}-last.json")), 1),
     }
     monkeypatch.setattr(gpu, "steps_of", lambda quick, families: steps)
+    monkeypatch.setenv("PYTHONPATH", "where packages lie")
     assert gpu.run_steps(tmp_path, quick=True) == ["wrong", "slow"]
     assert {path.name for path in tmp_path.iterdir()} == {f"{today}-first.json", f"{today}-last.json", "child"}
+    assert (tmp_path / f"{today}-first.json").read_text().endswith(f"{os.pathsep}where packages lie")
     child = int((tmp_path / "child").read_text())
     deadline = time.monotonic() + 5
     while is_alive(child) and time.monotonic() < deadline:
@@ -37,6 +40,13 @@ def test_a_finished_step_is_not_repeated_and_a_failed_one_stops_no_other(gpu, mo
     assert gpu.run_steps(tmp_path, quick=True) == ["wrong", "slow"]
     printed = capsys.readouterr().out
     assert "first: done today" in printed and "wrong: FAILED (3)" in printed and "slow: FAILED (over 0.05" in printed
+
+
+def test_the_tests_read_the_results_of_the_documentation_wherever_those_of_today_go(gpu, monkeypatch, tmp_path):
+    monkeypatch.setenv("GPT1_RESULTS", str(tmp_path))
+    monkeypatch.setattr(gpu, "save_result", lambda *of_tests: None)
+    (tmp_path / "test_it.py").write_text("import os\ndef test_it():\n    assert 'GPT1_RESULTS' not in os.environ\n")
+    assert gpu.run_tests([str(tmp_path / "test_it.py")], {}) == 0
 
 
 def is_alive(pid: int) -> bool:

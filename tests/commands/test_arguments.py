@@ -55,9 +55,6 @@ def test_the_help_speaks_of_its_own_command(capsys):
         assert [text for text in found if text not in told] == []
 
 
-# ---- Settings in files
-
-
 @pytest.fixture
 def write(tmp_path):
     def write_settings(text, name="run.yaml"):

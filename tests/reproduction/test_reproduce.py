@@ -131,9 +131,6 @@ def test_settings_leave_those_of_a_run_as_they_are(tmp_path, monkeypatch):
     assert "- rte\n" in (tmp_path / "reproduce_run.yaml").read_text()
 
 
-# ---- The plan
-
-
 def names_of(arguments: list[str]) -> list[str]:
     return [cell.name for cell in plan(reproduce_command.parse_arguments(arguments)[0])]
 
@@ -200,9 +197,6 @@ def test_finished_cells_of_a_folder_stay_its_cells():
     """The name of a cell's file follows from its facts, whatever made it."""
     facts = {"kind": "fine_tuning", "task": "rte", "seed": 1, "settings": {"learning_rate": "5e-4"}}
     assert Cell("rte-full-seed1", facts, {"model": "GPT-1"}, print).key == "rte-full-seed1-4841dd6fd6f9"
-
-
-# ---- Runs
 
 
 def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, capsys, monkeypatch):
@@ -442,9 +436,6 @@ def test_a_report_that_fails_costs_no_cell(stand_ins, command, tmp_path, capsys,
     assert set(finished(tmp_path / "out")) == {"rte-full-seed1", "mrpc-full-seed1"}
 
 
-# ---- Processes that are killed, and several at once
-
-
 def wait_for(condition):
     end = time.monotonic() + TIMEOUT
     while not (found := condition()):
@@ -515,9 +506,6 @@ while len(list(here.glob("begun-*"))) < 2:
     assert [line[:5] for line in told(capsys).splitlines()[:4]] == [f"[{number}/4," for number in range(1, 5)]
 
 
-# ---- In earnest
-
-
 @pytest.fixture
 def in_earnest(monkeypatch):
     """The commands of cells are taken by `gpt1 finetune`, here in this process."""
@@ -577,9 +565,6 @@ def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, comma
         reproduce(command(*words, "3"))
 
 
-# ---- Refusals
-
-
 @pytest.mark.parametrize(
     ("words", "given", "remedy"),
     [
@@ -601,9 +586,6 @@ def test_refuses(words, given, remedy, models, stand_ins, tmp_path):
     words = [places.get(word, word) for word in words]
     told = refusal(reproduce, ["--model", str(models[0]), "--output_dir", str(tmp_path / "out"), *words])
     assert given in told and remedy in told and stand_ins() == []
-
-
-# ---- From a text to the report
 
 
 @pytest.fixture

@@ -121,9 +121,6 @@ def largest_difference(scorer, requests, scores=None):
     return max(differences)
 
 
-# ---- Exactness
-
-
 @pytest.mark.parametrize("shares_contexts", [True, False])
 @pytest.mark.parametrize("batch_tokens", [4096, 60, 1])
 def test_batches_are_exact(model, shares_contexts, batch_tokens):
@@ -264,9 +261,6 @@ def test_the_architecture_decides_the_method():
     assert {scorer_class_of(config) for config in denoising} == {DenoisingLMScorer}
 
 
-# ---- Sums, means and what has no prediction
-
-
 def test_total_and_mean():
     score = ContinuationScore((-1.0, -2.5))
     assert (score.total, score.mean) == (-3.5, -1.75)
@@ -287,9 +281,6 @@ def test_start_ids_stand_before_every_context_and_are_not_cut(our_model):
     read = ([3, 4], [3, 4, 5], [3, 4, *range(13, 20)])
     for (score,), context, (_, (ids,)) in zip(scorer.score_ids(requests), read, requests, strict=True):
         assert score.token_log_probs == pytest.approx(alone(scorer, context, ids), abs=1e-5)
-
-
-# ---- Length
 
 
 def test_a_long_context_loses_its_beginning(our_model, warnings):
@@ -329,9 +320,6 @@ def test_lengths_and_facts_of_other_families(family, longest, family_scorer):
     if family == "roberta":
         scorer.tokenizer.model_max_length = 10**30
         assert type(scorer)(scorer.model, scorer.tokenizer).max_length == scorer.max_length == 27
-
-
-# ---- Text
 
 
 @pytest.fixture(scope="module")
