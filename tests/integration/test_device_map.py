@@ -20,8 +20,7 @@ MAPS = {
 
 
 def close(actual, expected):
-    tolerance = 1e-5 if actual.device.type == "cpu" else 1e-4  # a GPU adds up in another order
-    torch.testing.assert_close(actual.cpu(), expected, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(actual.cpu(), expected, rtol=1e-5, atol=1e-5)
 
 
 def placed(model, rows):
