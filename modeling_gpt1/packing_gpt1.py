@@ -266,7 +266,7 @@ def flatten_sequences(name: str, tensor: torch.Tensor | None, shape: tuple[int, 
 
 
 def last_attended(attention_mask: torch.Tensor | None, length: int) -> torch.LongTensor | int:
-    """Index `[S]` of each sequence's last real token, for padding on either side; without a mask, the last index."""
+    """Index `[S]` of each sequence's last real token, for padding on either side; −1 without a mask."""
     if attention_mask is None:
         return -1  # `length - 1` would fix the length of an exported program
     return length - 1 - attention_mask.flip(-1).long().argmax(-1)

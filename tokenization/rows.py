@@ -67,7 +67,7 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
             gives its first line the most cells.
 
     Raises:
-        ValueError: there is no such file, it has no rows, or it is not what its name says.
+        ValueError: there is no such file, it has no rows or holds columns, or it is not what its name says.
     """
     path = Path(path)
     builder = next((builder for ending, builder in OWN_BUILDERS.items() if path.name.endswith(ending)), None)
@@ -465,7 +465,7 @@ def _bad_texts(rows: Dataset, columns: dict[str, str | list[str]]) -> dict[int, 
 
 
 def _num_choices(rows: Dataset, column: str | list[str]) -> list[int]:
-    """Of each row; blank cells at its end are none."""
+    """Of each row; blank cells at its end are none. Where the collator refuses the choices, more than any label."""
     if isinstance(column, str):  # the collator refuses what is no list
         return [len(given) if isinstance(given, list) else MOST for given in rows[column]]
     cells = zip(*(rows[name][:] for name in column), strict=True)

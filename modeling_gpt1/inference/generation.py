@@ -80,7 +80,7 @@ def continue_prompts(
 
     Raises:
         ValueError: `prompts` is a text; a prompt has no token; prompt and continuation are longer than the
-            model's positions.
+            model's positions; the model has no language-model head that `generate` uses.
     """
     if isinstance(prompts, str):
         raise ValueError(f"`prompts` is the text {prompts!r}, but a list of texts is needed, such as [{prompts!r}].")

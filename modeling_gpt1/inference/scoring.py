@@ -158,7 +158,7 @@ class Scorer:
             For each request the scores of its continuations, in order; see [`~CausalLMScorer.score_ids`].
 
         Raises:
-            ValueError: the continuations of a request are no list; see also [`~CausalLMScorer.score_ids`].
+            ValueError: a request is no pair of a text and a list; see also [`~CausalLMScorer.score_ids`].
         """
         return self.score_ids(self.encode(requests))
 
