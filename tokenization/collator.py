@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from .control_tokens import CONTROL_TOKENS
+from .control_tokens import CONTROL_TOKENS, check_tokenizer
 from .family import FamilyForm
 from .planning import BatchPlan, plan_batch, plan_blocks
 from .tokenization_gpt1 import GPT1Tokenizer
-from .traversal import TRAVERSALS, ControlIds, Traversed, check_max_length
+from .traversal import TRAVERSALS, ControlIds, Traversed, check_columns_by_role, check_max_length
 
 NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
 
@@ -101,6 +101,8 @@ class TraversalCollator:
             raise ValueError("multiple_choice does not support regression: its label is the right choice's index.")
         if self.both_orders and self.traversal != "similarity":
             raise ValueError(f"both_orders is for pairs of similarity, not for {self.traversal}. Leave it out.")
+        check_tokenizer(self.tokenizer)
+        check_columns_by_role(self.columns)
         needed, optional = self._kind.roles, (*self._kind.optional_roles, "label")
         if not set(needed) <= set(self.columns) <= {*needed, *optional}:
             raise ValueError(
@@ -140,6 +142,8 @@ class TraversalCollator:
         Raises:
             ValueError: a row that cannot be used; the message names the row, what it holds and what is needed.
         """
+        if isinstance(rows, Mapping):
+            raise ValueError("A batch is made of a list of rows, but one dict was given. Pass `[row]`, or several.")
         names = [f"Row {position} of the batch" for position in range(len(rows))]
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
         if self.is_of_gpt1:

@@ -35,6 +35,7 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     Raises:
         ValueError: the sizes of the model's and the tokenizer's vocabulary do not match.
     """
+    check_tokenizer(tokenizer)
     missing = {name: token for name, token in CONTROL_TOKENS.items() if getattr(tokenizer, f"{name}_id", None) is None}
     before = tokenizer.vocab_size if not missing else len(tokenizer)
     sizes = (before, len(tokenizer) + len(missing))
@@ -63,6 +64,12 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
         model.config.pad_token_id = tokenizer.pad_token_id
     tokenizer.model_max_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
     return added
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuses something else, such as the name of a tokenizer."""
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ValueError(f"`tokenizer` is a {type(tokenizer).__name__}. Pass what `open_tokenizer` gives.")
 
 
 def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -33,7 +33,7 @@ from datasets.exceptions import DatasetGenerationError
 from transformers.utils import logging
 
 from .tasks import Task, get_task, nearest
-from .traversal import TRAVERSALS
+from .traversal import TRAVERSALS, check_columns_by_role
 
 logger = logging.get_logger(__name__)
 # The readers of `datasets` log an error that they raise as well.
@@ -272,7 +272,7 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
         ValueError: files, columns or labels are not what the task needs.
         OSError: the hub fails.
     """
-    task = get_task(task) if isinstance(task, str) else task
+    task = get_task(task)
     split_parts = _from_hub(task) if data_dir is None else _from_folder(task, Path(data_dir))
     splits = {
         split: concatenate_datasets([_normalise(rows, task, split, source) for source, rows in parts])
@@ -387,6 +387,7 @@ def load_files(
         ValueError: files, columns or labels are not what the task needs.
     """
     has_classes = not regression and not (traversal in TRAVERSALS and TRAVERSALS[traversal].has_choices)
+    check_columns_by_role(columns)
     columns = {"label": "label", **columns}
     used = Counter(chain.from_iterable([of] if isinstance(of, str) else of for of in columns.values()))
     if (twice := used.most_common(1)[0])[1] > 1:

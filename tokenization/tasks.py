@@ -187,12 +187,16 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def get_task(name: str) -> Task:
+def get_task(name: str | Task) -> Task:
     """The task of that name; case, spaces, hyphens and underscores do not matter ("SST-2" is "sst2").
 
     Raises:
         ValueError: the name is not in `TASKS`.
     """
+    if isinstance(name, Task):
+        return name
+    if not isinstance(name, str):
+        raise ValueError(f"A task is a {type(name).__name__}. Pass a name, or the first that `load_files` returns.")
     by_plain_name = {_plain(known): task for known, task in TASKS.items()}
     if _plain(name) not in by_plain_name:
         raise ValueError(
@@ -234,7 +238,7 @@ def compute_metrics_for(task: str | Task) -> Callable[[EvalPrediction], dict[str
     Raises:
         ValueError: neither metrics.py, scikit-learn nor `evaluate` has a metric.
     """
-    task = get_task(task) if isinstance(task, str) else task
+    task = get_task(task)
     metrics = list(map(find_metric, task.metrics))
 
     def compute_metrics(evaluation: EvalPrediction) -> dict[str, float]:

@@ -5,7 +5,7 @@ Source: section 3.3 and figure 1 of "Improving Language Understanding by Generat
 https://github.com/openai/finetune-transformer-lm/blob/master/train.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
 
@@ -99,6 +99,12 @@ def check_max_length(traversal: str, max_length: int, with_question: bool = Fals
             f"max_length is {max_length}, but {traversal}{' with a question' if with_question else ''} needs at least "
             f"{needed}: its control tokens and one token of each segment. Raise max_length."
         )
+
+
+def check_columns_by_role(columns: Mapping[str, str | list[str]]) -> None:
+    """Refuses a list of columns, or one."""
+    if not isinstance(columns, Mapping):
+        raise ValueError(f"`columns` is {columns!r}. Name the column of each role, as {{'text': 'review'}}.")
 
 
 def cut_pair(first: Sequence[int], second: Sequence[int], budget: int) -> tuple[list[int], list[int]]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import warnings
 from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
@@ -30,9 +31,11 @@ from ..storage.writing import write_atomically
 from .entry import COMMANDS
 
 NAME_MODELS = "model models lstm_model tokenizer_name folder source".split()
-# Of these, 0 or less would be taken without a word, or end in a traceback.
-AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples".split()
-AT_LEAST_1 += "jobs rehearse num_beams num_return_sequences num_merges".split()
+# Less would be taken without a word, or end in a traceback.
+AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples jobs "
+AT_LEAST_1 += "lora_r rehearse num_beams num_return_sequences num_merges max_new_tokens max_length "
+AT_LEAST_1 += "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps"
+LEAST = {"learning_rate": 0, "weight_decay": 0} | dict.fromkeys(AT_LEAST_1.split(), 1)
 PRESETS = Path(__file__).with_name("presets.yaml")
 CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
 CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml, .json).")
@@ -110,8 +113,9 @@ class CommandParser(HfArgumentParser):
         del namespace.config
         self.settings = dict(vars(namespace))
         for name, value in self.settings.items():
-            if name.removeprefix("zero_shot_") in AT_LEAST_1 and value is not None and value < 1:
-                raise ValueError(f"--{name} is {value}, but must be at least 1.")
+            least = LEAST.get(name.removeprefix("zero_shot_"))
+            if least is not None and value is not None and value < least:
+                raise ValueError(f"--{name} is {value}, but must be at least {least}.")
             if name == "output_file" and value and Path(value).exists() and not self.prog.endswith("plot"):
                 raise ValueError(f"--output_file {value} is there already. Pass another name, or move the file away.")
             if name in NAME_MODELS:
@@ -171,6 +175,12 @@ def parser_of(command: str) -> CommandParser:
     """The parser of a command, with the dataclasses that its module names."""
     module = import_module(f"{__package__}.{command.replace('-', '_')}")
     return CommandParser(command, *getattr(module, "ARGUMENTS", ()), basics=getattr(module, "BASICS", None))
+
+
+def with_flags(parser: CommandParser, text: str) -> str:
+    """A text of the library, which names its own arguments, with the flags of the same names."""
+    flags = parser._option_string_actions
+    return re.sub(r"`(\w+)`", lambda of: flag if (flag := f"--{of[1]}") in flags else of[0], text)
 
 
 def read_settings(path: Path) -> dict[str, Any]:

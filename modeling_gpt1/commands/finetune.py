@@ -378,7 +378,7 @@ def main(arguments: list[str]) -> None:
     parser = parser_of("finetune")
     model_args, data_args, training_args = parser.read(arguments)
     checkpoint = check_run(training_args, data_args)
-    runs.set_up_logging(training_args)
+    runs.set_up_logging(training_args, parser)
     set_seed(training_args.seed)
     for flag, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "test")):
         if split in data_args.files and not getattr(training_args, flag):
@@ -399,6 +399,7 @@ def main(arguments: list[str]) -> None:
     task, splits = load_data(data_args, config, training_args)
     if data_args.metric_name is not None:
         task = replace(task, metrics=(data_args.metric_name,))
+    runs.check_metric(training_args, ("loss", *task.metrics))
     if not training_args.do_train:
         task = check_labels(task, splits, config)
     places = choose_rows(data_args, training_args, task, splits)

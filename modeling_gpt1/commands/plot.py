@@ -37,6 +37,10 @@ class PlotArguments:
 
     output_file: str = HfArg(default="curves.png", help="File of the picture: .png, .svg or .pdf.")
 
+    def __post_init__(self):
+        if not self.output_file.endswith((".png", ".svg", ".pdf")):
+            raise ValueError(f"--output_file {self.output_file} is no .png, .svg or .pdf. Write one of these endings.")
+
 
 def read_run(folder: Path) -> list[dict]:
     """The records of a run's log, from the folder's state or its newest checkpoint's, whichever has more."""

@@ -134,6 +134,7 @@ def check_run(
 ) -> str | None:
     """Checks early what would otherwise fail only after the corpus is prepared; returns where the run resumes."""
     check_launch(training_args)
+    runs.check_metric(training_args, ("loss", "perplexity"))
     kept = {name: getattr(corpus_args, name) for name in KEPT_AT_A_RESUME}
     if model_args.num_merges is not None:
         kept["num_merges"] = model_args.num_merges
@@ -266,7 +267,7 @@ def main(arguments: list[str]) -> None:
     check_model("--model", model_args.model)
     family = FAMILIES[model_args.family or "gpt1"] if model_args.model is None else family_of(model_args.model)
     checkpoint = check_run(model_args, corpus_args, training_args, family)
-    runs.set_up_logging(training_args)
+    runs.set_up_logging(training_args, parser)
     set_seed(training_args.seed)
 
     tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args, checkpoint))

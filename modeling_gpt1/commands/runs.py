@@ -37,7 +37,7 @@ from ..inference.devices import accelerator_name
 from ..training.callbacks import ProgressBar, ReadableLog
 from ..training.checkpoint import OF_OPTIMIZER, checkpoint_to_resume, newest_whole_checkpoint
 from ..training.families import FAMILIES
-from .arguments import CommandParser, read_settings
+from .arguments import CommandParser, read_settings, with_flags
 
 logger = logging.getLogger(__name__)
 # Fields of the configuration that follow from the tokenizer and the data.
@@ -126,21 +126,36 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     return checkpoint
 
 
+def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:
+    """Checks early that the score which chooses the best checkpoint is one of the run's."""
+    name = args.metric_for_best_model
+    if name is not None and not name.endswith(tuple(scores)):
+        raise ValueError(
+            f"--metric_for_best_model {name}{nearest(name, scores)} is none of this run. Pass {' or '.join(scores)}."
+        )
+
+
 def _last_parts(place: str) -> tuple[str, ...]:
     name = Path(place).name
     return Path(place).parts[-2:] if has_magic(name) else (name,)
 
 
 class AboveTheBar(logging.Handler):
-    """Writes lines above a progress bar: warnings to stderr, others to stdout."""
+    """Writes lines above a progress bar: warnings to stderr, with the flags of the command; others to stdout."""
+
+    def __init__(self, parser: CommandParser) -> None:
+        super().__init__()
+        self.parser = parser
 
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stderr if record.levelno >= logging.WARNING else sys.stdout)
+        is_warning = record.levelno >= logging.WARNING
+        line = with_flags(self.parser, self.format(record)) if is_warning else self.format(record)
+        tqdm.write(line, file=sys.stderr if is_warning else sys.stdout)
 
 
-def set_up_logging(args: TrainingArguments) -> None:
+def set_up_logging(args: TrainingArguments, parser: CommandParser) -> None:
     """Makes only the main process print the information lines of a run."""
-    logging.basicConfig(format="%(message)s", handlers=[AboveTheBar()])
+    logging.basicConfig(format="%(message)s", handlers=[AboveTheBar(parser)])
     logging.getLogger("modeling_gpt1").setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
     transformers.utils.logging.disable_progress_bar()  # of loading and saving weights, below the run's own

@@ -84,7 +84,9 @@ def prepare_finetuning(
         ValueError: a fresh model without a tokenizer; a task head of another size; `n_transfer` out of range; a model
             of another family that has no head for the task, or positions for fewer than `max_length` tokens.
     """
-    task = get_task(task) if isinstance(task, str) else task
+    task = get_task(task)
+    if not isinstance(model, str | os.PathLike | PreTrainedConfig):
+        raise ValueError(f"`model` is a {type(model).__name__}. Pass a folder, a hub id or a configuration.")
     checkpoint = None if isinstance(model, PreTrainedConfig) else packaged(os.fspath(model))
     if checkpoint is None and tokenizer is None:
         raise ValueError("A fresh model has no tokenizer beside it. Pass one as `tokenizer`.")
@@ -117,7 +119,7 @@ def prepare_finetuning(
     opening = {"config": config, "dtype": torch.float32, "ignore_mismatched_sizes": ignore_mismatched_sizes}
     if is_own:
         add_control_tokens(tokenizer)
-        collator = collator_of(max_length=max_length or config.max_position_embeddings)
+        collator = collator_of(max_length=config.max_position_embeddings if max_length is None else max_length)
         check_length(collator, config.max_position_embeddings, " (`max_position_embeddings`)")
         model_class = GPT1LSTMDoubleHeadsModel if isinstance(config, GPT1LSTMConfig) else GPT1DoubleHeadsModel
         if checkpoint is None:

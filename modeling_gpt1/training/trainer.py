@@ -17,7 +17,7 @@ import torch
 from huggingface_hub import CommitInfo
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, TrainingArguments
-from transformers.trainer_utils import BestRun, EvalLoopOutput
+from transformers.trainer_utils import BestRun, EvalLoopOutput, has_length
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
 
@@ -72,6 +72,8 @@ class _GPT1BaseTrainer(ResumableTrainer):
             raise ValueError(f"`train_dataset` has the splits {', '.join(rows)}. Pass one, such as `rows['train']`.")
         if isinstance(rows, str) or hasattr(rows, "iloc"):
             raise ValueError(f"`train_dataset` is a {type(rows).__name__}. Pass rows, as `load_files` gives them.")
+        if rows is not None and has_length(rows) and not len(rows):
+            raise ValueError("`train_dataset` has no rows. Pass at least one, or leave it out.")
         self._has_own_loss = self.compute_loss_func is None
         # Otherwise the first process reads a stream for all, and fails if batches differ in length.
         self.accelerator.dataloader_config.dispatch_batches = False

@@ -23,6 +23,7 @@ from transformers import (
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
 from modeling_gpt1.commands import entry, finetune, predict, runs
+from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.commands.entry import one_sentence
 from modeling_gpt1.training import preparation
 from tokenization import Task, TraversalCollator
@@ -401,8 +402,9 @@ def test_lines_stand_above_the_bar(monkeypatch):
     written = []
     monkeypatch.setattr(runs.tqdm, "write", lambda text, file: written.append((text, file.name)))
     for level in (logging.INFO, logging.WARNING):
-        runs.AboveTheBar().handle(logging.makeLogRecord({"msg": "it was", "levelno": level}))
-    assert written == [("it was", sys.stdout.name), ("it was", sys.stderr.name)]
+        record = logging.makeLogRecord({"msg": "`task` `text`", "levelno": level})
+        runs.AboveTheBar(parser_of("finetune")).handle(record)
+    assert written == [("`task` `text`", sys.stdout.name), ("--task `text`", sys.stderr.name)]
 
 
 def pretrained_model(folder: Path, tokenizer) -> Path:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from datasets import Dataset
 
-from tokenization.collator import TraversalCollator
-from tokenization.tokenization_gpt1 import GPT1Tokenizer
+from modeling_gpt1 import prepare_finetuning
+from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens, load_files, load_task
 
 # The words a to z are 1 to 26; pieces for other spellings follow. [s], [$] and [e] become 64, 65 and 66.
 WORDS = [f"{letter}</w>" for letter in string.ascii_lowercase]
@@ -257,6 +257,23 @@ def test_rows_with_and_without_a_label(letters, row):
     assert f"Row 1 of the batch has no label (column 'label' holds {row.get('label')})" in message
     assert "Row 0 of the batch has one" in message and "Label or remove such rows" in message
     assert ("set hidden_label=None" in message) == (row == {"label": -1})
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda _: TraversalCollator("folder", "classification", TEXT), "`tokenizer` is a str. Pass what `open_token"),
+        (lambda _: add_control_tokens(torch.nn.Linear(1, 1)), "`tokenizer` is a Linear. Pass what `open_tokenizer`"),
+        (lambda letters: TraversalCollator(letters, "classification", ["text"]), r"is \['text'\]. Name the column of"),
+        (lambda of: TraversalCollator(of, "classification", TEXT)({"sentence": "a"}), "Pass `.row.`, or several"),
+        (lambda _: load_files({}, "classification", ["text"]), r"`columns` is \['text'\]. Name .* {'text': 'review'}"),
+        (lambda _: load_task({"text": "review"}), "A task is a dict. Pass a name, or the first that `load_files`"),
+        (lambda _: prepare_finetuning(torch.nn.Linear(1, 1), "sst2"), "`model` is a Linear. Pass a folder, a hub id"),
+    ],
+)
+def test_other_kinds_of_arguments(letters, use, message):
+    with pytest.raises(ValueError, match=message):
+        use(letters)
 
 
 def test_no_rows(letters):

@@ -6,7 +6,6 @@ setup.py installs this folder also as `gpt1_entry`, beside `modeling_gpt1` and n
 
 import difflib
 import os
-import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -99,8 +98,7 @@ def one_sentence(command: str, debug: bool) -> Iterator[None]:
         if debug:
             traceback.print_exception(error)
         if (arguments := sys.modules.get("modeling_gpt1.commands.arguments")) is not None:
-            flags = arguments.parser_of(command)._option_string_actions  # the library names its own arguments
-            sentence = re.sub(r"`(\w+)`", lambda of: flag if (flag := f"--{of[1]}") in flags else of[0], sentence)
+            sentence = arguments.with_flags(arguments.parser_of(command), sentence)
         end(command, sentence, USAGE)
 
 

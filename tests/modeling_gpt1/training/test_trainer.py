@@ -156,6 +156,8 @@ class TestFit:
             GPT1Trainer(parts.model, parts.args, parts.data_collator, splits)
         with pytest.raises(ValueError, match="`train_dataset` is a str. Pass rows, as `load_files` gives them"):
             GPT1Trainer(parts.model, parts.args, parts.data_collator, "rows.csv")
+        with pytest.raises(ValueError, match="`train_dataset` has no rows. Pass at least one"):
+            GPT1Trainer(parts.model, parts.args, parts.data_collator, [])
 
     def test_the_collator_learns_the_number_of_labels(self, tmp_path):
         assert self._trainer(tmp_path).data_collator.num_labels == 3
