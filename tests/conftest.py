@@ -7,6 +7,7 @@ import gc
 import gzip
 import io
 import json
+import logging
 import lzma
 import os
 from pathlib import Path
@@ -72,6 +73,7 @@ def usual_settings():
     """What a test or its script sets for the whole process does not reach the next one."""
     yield
     transformers.logging.set_verbosity_warning()
+    logging.getLogger("modeling_gpt1").setLevel(logging.NOTSET)
     torch.backends.fp32_precision = "none"  # on a GPU, arguments with `torch_compile` leave tf32 there
 
 
