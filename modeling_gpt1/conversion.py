@@ -14,15 +14,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from transformers import (
-    OpenAIGPTConfig,
-    OpenAIGPTDoubleHeadsModel,
-    OpenAIGPTForSequenceClassification,
-    OpenAIGPTLMHeadModel,
-    OpenAIGPTModel,
-    PreTrainedModel,
-)
+from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
+from transformers.models import openai
 from transformers.utils import CONFIG_NAME
 
 from tokenization import GPT1Tokenizer
@@ -81,10 +75,8 @@ def convert_checkpoint(
     source, output_dir = Path(source), Path(output_dir)
     if output_dir.exists() and (not output_dir.is_dir() or any(output_dir.iterdir())):
         raise ValueError(f"{output_dir} is not an empty folder. Pass another output folder.")
-    if (source / SHAPES_NAME).is_file():
-        model, tokenizer = read_release(source, num_attention_heads)
-    else:
-        model, tokenizer = read_folder(source)
+    is_release = (source / SHAPES_NAME).is_file()
+    model, tokenizer = read_release(source, num_attention_heads) if is_release else read_folder(source)
     with whole_or_absent(output_dir.resolve()) as staging:
         model.save_pretrained(staging)
         if tokenizer is not None:
@@ -176,11 +168,11 @@ def to_openai_gpt(model: GPT1PreTrainedModel) -> PreTrainedModel:
             raise ValueError(
                 f"`{name}` is {getattr(config, name)!r}, but openai-gpt has only {' or '.join(map(repr, known))}."
             )
-    openai_class = OpenAIGPTLMHeadModel if hasattr(model, "lm_head") else OpenAIGPTModel
+    openai_class = openai.OpenAIGPTLMHeadModel if hasattr(model, "lm_head") else openai.OpenAIGPTModel
+    is_choice = has_task and has_choices(config.traversal)
     if has_task:
-        is_choice = has_choices(config.traversal)
-        openai_class = OpenAIGPTDoubleHeadsModel if is_choice else OpenAIGPTForSequenceClassification
-    openai_config = OpenAIGPTConfig(
+        openai_class = openai.OpenAIGPTDoubleHeadsModel if is_choice else openai.OpenAIGPTForSequenceClassification
+    openai_config = openai.OpenAIGPTConfig(
         n_positions=config.max_position_embeddings,
         n_embd=config.hidden_size,
         n_layer=config.num_hidden_layers,
@@ -192,16 +184,12 @@ def to_openai_gpt(model: GPT1PreTrainedModel) -> PreTrainedModel:
     weights = model.state_dict()
     if config.tie_word_embeddings:
         weights.pop("lm_head.weight", None)
-    head = {name: weights.pop(name) for name in list(weights) if name.startswith("task_head.")}
-    tensors = revert_weight_conversion(SimpleNamespace(config=config, _weight_conversions=DECODER_CONVERSION), weights)
-    for name, weight in head.items():
-        if openai_class is OpenAIGPTDoubleHeadsModel:
-            tensors[name.replace("task_head.score", "multiple_choice_head.summary")] = weight
-        elif name.endswith("weight") or weight.any():  # that score layer has no bias
-            tensors[name.removeprefix("task_head.")] = weight
-    if "score.bias" in tensors:
+    if has_task and not is_choice and weights.pop("task_head.score.bias").any():
         how = "To leave out the head, open the model with GPT1ForCausalLM and save that first."
         raise ValueError(f"The task head has a bias, but {openai_class.__name__} has no place for one. {how}")
+    head = "multiple_choice_head.summary" if is_choice else "score"
+    weights = {name.replace("task_head.score", head): weight for name, weight in weights.items()}
+    tensors = revert_weight_conversion(SimpleNamespace(config=config, _weight_conversions=DECODER_CONVERSION), weights)
     converted = load(openai_class, None, config=openai_config, state_dict=tensors, dtype=model.dtype)
     if converted.can_generate() and model.can_generate():
         converted.generation_config = model.generation_config
