@@ -46,11 +46,9 @@ CLASSES: dict[str, type[GPT1PreTrainedModel]] = {ours.__name__: ours for ours in
 LAYER = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
 ACTIVATIONS = {"gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "relu": "relu", "silu": "silu"}
 # Fields of the same name and meaning; the last line has our own, which openai-gpt keeps for the conversion back.
-FIELDS = (
-    *("vocab_size", "embd_pdrop", "resid_pdrop", "attn_pdrop", "layer_norm_epsilon", "initializer_range"),
-    *("tie_word_embeddings", "pad_token_id", "bos_token_id", "eos_token_id", "problem_type", "id2label", "label2id"),
-    *("traversal", "columns", "lm_coef", "start_token_id", "delimiter_token_id", "extract_token_id"),
-)
+FIELDS = "vocab_size embd_pdrop resid_pdrop attn_pdrop layer_norm_epsilon initializer_range pad_token_id".split()
+FIELDS += "bos_token_id eos_token_id tie_word_embeddings problem_type id2label label2id".split()
+FIELDS += "traversal columns lm_coef start_token_id delimiter_token_id extract_token_id".split()
 
 
 def convert_checkpoint(
