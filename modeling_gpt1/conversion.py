@@ -21,32 +21,26 @@ from transformers.utils import CONFIG_NAME
 
 from tokenization import GPT1Tokenizer
 
+from . import modeling_gpt1 as gpt1
 from .configuration_gpt1 import GPT1Config, has_choices
 from .layouts_gpt1 import DECODER_CONVERSION
-from .modeling_gpt1 import (
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1ForMultipleChoice,
-    GPT1ForSequenceClassification,
-    GPT1Model,
-    GPT1PreTrainedModel,
-)
 from .storage.writing import whole_or_absent
 
 SHAPES_NAME = "params_shapes.json"
-OURS = (GPT1Model, GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice)
+OURS = "GPT1Model GPT1ForCausalLM GPT1DoubleHeadsModel GPT1ForSequenceClassification GPT1ForMultipleChoice".split()
 # By architecture: the class of ours that holds the same weights.
-CLASSES: dict[str, type[GPT1PreTrainedModel]] = {ours.__name__: ours for ours in OURS} | {
-    "OpenAIGPTModel": GPT1Model,
-    "OpenAIGPTLMHeadModel": GPT1ForCausalLM,
-    "OpenAIGPTDoubleHeadsModel": GPT1DoubleHeadsModel,
-    "OpenAIGPTForSequenceClassification": GPT1ForSequenceClassification,
+CLASSES: dict[str, type[gpt1.GPT1PreTrainedModel]] = {name: getattr(gpt1, name) for name in OURS} | {
+    "OpenAIGPTModel": gpt1.GPT1Model,
+    "OpenAIGPTLMHeadModel": gpt1.GPT1ForCausalLM,
+    "OpenAIGPTDoubleHeadsModel": gpt1.GPT1DoubleHeadsModel,
+    "OpenAIGPTForSequenceClassification": gpt1.GPT1ForSequenceClassification,
 }
 # A layer's variables in the order of the release, each with a weight and a bias.
 LAYER = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
 ACTIVATIONS = {"gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "relu": "relu", "silu": "silu"}
-# Fields of the same name and meaning; the last line has our own, which openai-gpt keeps for the conversion back.
-FIELDS = "vocab_size embd_pdrop resid_pdrop attn_pdrop layer_norm_epsilon initializer_range pad_token_id".split()
+# By openai-gpt's names, which ours knows, too; the last line has our own, which it keeps for the conversion back.
+FIELDS = "n_positions n_embd n_layer n_head summary_first_dropout".split()
+FIELDS += "vocab_size embd_pdrop resid_pdrop attn_pdrop layer_norm_epsilon initializer_range pad_token_id".split()
 FIELDS += "bos_token_id eos_token_id tie_word_embeddings problem_type id2label label2id".split()
 FIELDS += "traversal columns lm_coef start_token_id delimiter_token_id extract_token_id".split()
 
@@ -84,9 +78,8 @@ def convert_checkpoint(
 
 def load(model_class: type[PreTrainedModel], folder: Path | None, **options) -> PreTrainedModel:
     """A model by `from_pretrained`, which must find a place for each weight and a weight for each place."""
-    model, report = model_class.from_pretrained(
-        folder, output_loading_info=True, ignore_mismatched_sizes=True, **options
-    )
+    options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+    model, report = model_class.from_pretrained(folder, **options)
     wrong = {kind.removesuffix("_keys"): sorted(keys) for kind, keys in report.items() if keys}
     if wrong:
         raise ValueError(
@@ -119,7 +112,7 @@ def read_folder(folder: Path) -> tuple[PreTrainedModel, GPT1Tokenizer | None]:
     return model, GPT1Tokenizer.from_pretrained(folder) if has_tokenizer else None
 
 
-def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[GPT1ForCausalLM, GPT1Tokenizer]:
+def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[gpt1.GPT1ForCausalLM, GPT1Tokenizer]:
     """Model and tokenizer of OpenAI's release."""
     tokenizer = GPT1Tokenizer.from_openai(folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
     try:
@@ -150,10 +143,10 @@ def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[GPT1ForCa
         f"transformer.{name}": part.view(shape[1:] if len(shape) == 3 else shape)
         for name, shape, part in zip(names, shapes, parts, strict=True)
     }
-    return load(GPT1ForCausalLM, None, config=config, state_dict=tensors), tokenizer
+    return load(gpt1.GPT1ForCausalLM, None, config=config, state_dict=tensors), tokenizer
 
 
-def to_openai_gpt(model: GPT1PreTrainedModel) -> PreTrainedModel:
+def to_openai_gpt(model: gpt1.GPT1PreTrainedModel) -> PreTrainedModel:
     """The model of transformers' openai-gpt with the same weights; refused where that lacks something of the model."""
     config, has_task = model.config, hasattr(model, "task_head")
     for name, known in {
@@ -170,15 +163,8 @@ def to_openai_gpt(model: GPT1PreTrainedModel) -> PreTrainedModel:
     is_choice = has_task and has_choices(config.traversal)
     if has_task:
         openai_class = openai.OpenAIGPTDoubleHeadsModel if is_choice else openai.OpenAIGPTForSequenceClassification
-    openai_config = openai.OpenAIGPTConfig(
-        n_positions=config.max_position_embeddings,
-        n_embd=config.hidden_size,
-        n_layer=config.num_hidden_layers,
-        n_head=config.num_attention_heads,
-        afn=ACTIVATIONS[config.hidden_act],
-        summary_first_dropout=config.classifier_dropout,
-        **{name: getattr(config, name) for name in FIELDS if getattr(config, name) is not None},
-    )
+    fields = {name: getattr(config, name) for name in FIELDS if getattr(config, name) is not None}
+    openai_config = openai.OpenAIGPTConfig(afn=ACTIVATIONS[config.hidden_act], **fields)
     weights = model.state_dict()
     if config.tie_word_embeddings:
         weights.pop("lm_head.weight", None)

@@ -96,12 +96,10 @@ def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, P
         task = name.removeprefix("babylm").removeprefix("_")
         if task and task not in FILES:
             raise ValueError(f"There is no task {name}. The tasks: {', '.join(f'babylm_{one}' for one in FILES)}.")
-        for one in [task] if task else FILES:
-            path = find(one, data_dir)
-            if path is not None and (task or one != AGES):
-                found[one] = path
-            elif task:
-                raise ValueError(f"babylm_{task} needs {' or '.join(FILES[task])} in {data_dir}.")
+        if task and find(task, data_dir) is None:
+            raise ValueError(f"babylm_{task} needs {' or '.join(FILES[task])} in {data_dir}.")
+        asked = {task} if task else FILES.keys() - {AGES}
+        found |= {one: path for one in FILES if one in asked and (path := find(one, data_dir))}
     if names and not found:
         raise ValueError(f"{data_dir} has rows of no task. Pass the folder full_eval or fast_eval of the challenge.")
     return found
@@ -253,8 +251,7 @@ def word_surprisals(scorer: Scorer, path: Path, num_words: int | None = None) ->
 
 
 def age_correlation(results: list[dict], children_file: Path) -> dict[str, float]:
-    """
-    Pearson's correlation of the ages at which children and the model have learnt a word (Chang & Bergen 2022).
+    """Pearson's correlation of the ages at which children and the model have learnt a word (Chang & Bergen 2022).
 
     A child has learnt it at the month in which a sigmoid over the shares of children who know it crosses one half; a
     model where one over its surprisals crosses the middle between that of guessing one of 300,000 words and its least.

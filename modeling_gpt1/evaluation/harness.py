@@ -30,8 +30,7 @@ CONTEXTS_AT_ONCE = 256  # between two steps of the progress bar
 
 @register_model("gpt1")
 class SharedContextLM(HFLM):
-    """
-    A causal language model for lm-evaluation-harness whose answers to a question share the question's context.
+    """A causal language model for lm-evaluation-harness whose answers to a question share the question's context.
 
     Args:
         pretrained (`str` or [`PreTrainedModel`]): folder, hub id or model.
