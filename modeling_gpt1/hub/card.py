@@ -112,7 +112,7 @@ def model_card(model, repo_id: str, adapter: bool = False, license: str | None =
         "auto_class": "AutoModelForSeq2SeqLM" if objective == "denoising" else "AutoModel",
         "num_parameters": f"{model.num_parameters():,}",
         "config": config,
-        "pipeline_tag": (tag := pipeline_tag_of(model, objective)),
+        "pipeline_tag": pipeline_tag_of(model, objective),
         "is_of_gpt1": is_of_gpt1(model),
         "is_finetuned": is_task_model(model),
         "is_adapter": adapter,
@@ -125,7 +125,7 @@ def model_card(model, repo_id: str, adapter: bool = False, license: str | None =
         **facts,
     }
     metadata = {name: facts.get(name) for name in ("language", "base_model", "datasets", "metrics", "eval_results")}
-    metadata |= {"license": license, "pipeline_tag": facts.get("task", tag)}
+    metadata |= {"license": license, "pipeline_tag": facts.get("task", facts["pipeline_tag"])}
     metadata["library_name"] = "peft" if adapter else "transformers"
     metadata["model_name"] = facts["model_name"] if metadata["eval_results"] else None  # names their entry
     tags = dict.fromkeys(["gpt1" if is_of_gpt1(model) else config.model_type, *facts.get("tags", ())])
