@@ -163,20 +163,11 @@ def check_run(
     return checkpoint
 
 
-def load_tokenizer(
-    model_args: StartArguments,
-    corpus_args: CorpusArguments,
-    training_args: GPT1PretrainingArguments,
-    checkpoint: str | None,
-) -> PreTrainedTokenizerBase:
-    """The given tokenizer, or a BPE that the main process learns from the training text and the others load."""
-    given = model_args.tokenizer_name or model_args.model or checkpoint  # whose weights fit only its own BPE
-    if given is not None:
-        return open_tokenizer(given)
-    output_dir = Path(training_args.output_dir)
-    with training_args.main_process_first(local=False, desc="learning the BPE"):
-        if training_args.process_index == 0:
-            num_merges = model_args.num_merges or 40_000
+def learn_tokenizer(corpus_args: CorpusArguments, args: GPT1PretrainingArguments, num_merges: int) -> GPT1Tokenizer:
+    """A BPE that the main process learns from the training text and the others load."""
+    output_dir = Path(args.output_dir)
+    with args.main_process_first(local=False, desc="learning the BPE"):
+        if args.process_index == 0:
             logger.info(f"learning {num_merges:,} merges from the text …")
             texts = training_texts(**corpus_args.source("train"))
             tokenizer = GPT1Tokenizer.train(texts, num_merges, show_progress=False)
@@ -266,7 +257,12 @@ def main(arguments: list[str]) -> None:
     runs.set_up_logging(training_args)
     set_seed(training_args.seed)
 
-    tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args, checkpoint))
+    given = model_args.tokenizer_name or model_args.model or checkpoint  # whose weights fit only its own BPE
+    if given is not None:
+        tokenizer = open_tokenizer(given)
+    else:
+        tokenizer = learn_tokenizer(corpus_args, training_args, model_args.num_merges or 40_000)
+    tokenizer = family.tokenizer_of(tokenizer)
     if training_args.process_index == 0 and (model_args.tokenizer_name or model_args.model):
         texts = islice(training_texts(**corpus_args.source("train")), UNKNOWN_TEXTS)
         source = ", ".join(corpus_args.train_files) or corpus_args.dataset_name
