@@ -14,49 +14,35 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from transformers import (
-    OpenAIGPTConfig,
-    OpenAIGPTDoubleHeadsModel,
-    OpenAIGPTForSequenceClassification,
-    OpenAIGPTLMHeadModel,
-    OpenAIGPTModel,
-    PreTrainedModel,
-)
+from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
+from transformers.models import openai
 from transformers.utils import CONFIG_NAME
 
 from tokenization import GPT1Tokenizer
 
+from . import modeling_gpt1 as gpt1
 from .configuration_gpt1 import GPT1Config, has_choices
 from .layouts_gpt1 import DECODER_CONVERSION
-from .modeling_gpt1 import (
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1ForMultipleChoice,
-    GPT1ForSequenceClassification,
-    GPT1Model,
-    GPT1PreTrainedModel,
-)
 from .storage.writing import whole_or_absent
 
 SHAPES_NAME = "params_shapes.json"
-OURS = (GPT1Model, GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice)
+OURS = "GPT1Model GPT1ForCausalLM GPT1DoubleHeadsModel GPT1ForSequenceClassification GPT1ForMultipleChoice".split()
 # By architecture: the class of ours that holds the same weights.
-CLASSES: dict[str, type[GPT1PreTrainedModel]] = {ours.__name__: ours for ours in OURS} | {
-    "OpenAIGPTModel": GPT1Model,
-    "OpenAIGPTLMHeadModel": GPT1ForCausalLM,
-    "OpenAIGPTDoubleHeadsModel": GPT1DoubleHeadsModel,
-    "OpenAIGPTForSequenceClassification": GPT1ForSequenceClassification,
+CLASSES: dict[str, type[gpt1.GPT1PreTrainedModel]] = {name: getattr(gpt1, name) for name in OURS} | {
+    "OpenAIGPTModel": gpt1.GPT1Model,
+    "OpenAIGPTLMHeadModel": gpt1.GPT1ForCausalLM,
+    "OpenAIGPTDoubleHeadsModel": gpt1.GPT1DoubleHeadsModel,
+    "OpenAIGPTForSequenceClassification": gpt1.GPT1ForSequenceClassification,
 }
 # A layer's variables in the order of the release, each with a weight and a bias.
 LAYER = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
 ACTIVATIONS = {"gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "relu": "relu", "silu": "silu"}
-# Fields of the same name and meaning; the last line has our own, which openai-gpt keeps for the conversion back.
-FIELDS = (
-    *("vocab_size", "embd_pdrop", "resid_pdrop", "attn_pdrop", "layer_norm_epsilon", "initializer_range"),
-    *("tie_word_embeddings", "pad_token_id", "bos_token_id", "eos_token_id", "problem_type", "id2label", "label2id"),
-    *("traversal", "columns", "lm_coef", "start_token_id", "delimiter_token_id", "extract_token_id"),
-)
+# By openai-gpt's names, which ours knows, too; the last line has our own, which it keeps for the conversion back.
+FIELDS = "n_positions n_embd n_layer n_head summary_first_dropout".split()
+FIELDS += "vocab_size embd_pdrop resid_pdrop attn_pdrop layer_norm_epsilon initializer_range pad_token_id".split()
+FIELDS += "bos_token_id eos_token_id tie_word_embeddings problem_type id2label label2id".split()
+FIELDS += "traversal columns lm_coef start_token_id delimiter_token_id extract_token_id".split()
 
 
 def convert_checkpoint(
@@ -81,10 +67,8 @@ def convert_checkpoint(
     source, output_dir = Path(source), Path(output_dir)
     if output_dir.exists() and (not output_dir.is_dir() or any(output_dir.iterdir())):
         raise ValueError(f"{output_dir} is not an empty folder. Pass another output folder.")
-    if (source / SHAPES_NAME).is_file():
-        model, tokenizer = read_release(source, num_attention_heads)
-    else:
-        model, tokenizer = read_folder(source)
+    is_release = (source / SHAPES_NAME).is_file()
+    model, tokenizer = read_release(source, num_attention_heads) if is_release else read_folder(source)
     with whole_or_absent(output_dir.resolve()) as staging:
         model.save_pretrained(staging)
         if tokenizer is not None:
@@ -94,9 +78,8 @@ def convert_checkpoint(
 
 def load(model_class: type[PreTrainedModel], folder: Path | None, **options) -> PreTrainedModel:
     """A model by `from_pretrained`, which must find a place for each weight and a weight for each place."""
-    model, report = model_class.from_pretrained(
-        folder, output_loading_info=True, ignore_mismatched_sizes=True, **options
-    )
+    options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+    model, report = model_class.from_pretrained(folder, **options)
     wrong = {kind.removesuffix("_keys"): sorted(keys) for kind, keys in report.items() if keys}
     if wrong:
         raise ValueError(
@@ -129,7 +112,7 @@ def read_folder(folder: Path) -> tuple[PreTrainedModel, GPT1Tokenizer | None]:
     return model, GPT1Tokenizer.from_pretrained(folder) if has_tokenizer else None
 
 
-def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[GPT1ForCausalLM, GPT1Tokenizer]:
+def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[gpt1.GPT1ForCausalLM, GPT1Tokenizer]:
     """Model and tokenizer of OpenAI's release."""
     tokenizer = GPT1Tokenizer.from_openai(folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
     try:
@@ -160,10 +143,10 @@ def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[GPT1ForCa
         f"transformer.{name}": part.view(shape[1:] if len(shape) == 3 else shape)
         for name, shape, part in zip(names, shapes, parts, strict=True)
     }
-    return load(GPT1ForCausalLM, None, config=config, state_dict=tensors), tokenizer
+    return load(gpt1.GPT1ForCausalLM, None, config=config, state_dict=tensors), tokenizer
 
 
-def to_openai_gpt(model: GPT1PreTrainedModel) -> PreTrainedModel:
+def to_openai_gpt(model: gpt1.GPT1PreTrainedModel) -> PreTrainedModel:
     """The model of transformers' openai-gpt with the same weights; refused where that lacks something of the model."""
     config, has_task = model.config, hasattr(model, "task_head")
     for name, known in {
@@ -176,32 +159,21 @@ def to_openai_gpt(model: GPT1PreTrainedModel) -> PreTrainedModel:
             raise ValueError(
                 f"`{name}` is {getattr(config, name)!r}, but openai-gpt has only {' or '.join(map(repr, known))}."
             )
-    openai_class = OpenAIGPTLMHeadModel if hasattr(model, "lm_head") else OpenAIGPTModel
+    openai_class = openai.OpenAIGPTLMHeadModel if hasattr(model, "lm_head") else openai.OpenAIGPTModel
+    is_choice = has_task and has_choices(config.traversal)
     if has_task:
-        is_choice = has_choices(config.traversal)
-        openai_class = OpenAIGPTDoubleHeadsModel if is_choice else OpenAIGPTForSequenceClassification
-    openai_config = OpenAIGPTConfig(
-        n_positions=config.max_position_embeddings,
-        n_embd=config.hidden_size,
-        n_layer=config.num_hidden_layers,
-        n_head=config.num_attention_heads,
-        afn=ACTIVATIONS[config.hidden_act],
-        summary_first_dropout=config.classifier_dropout,
-        **{name: getattr(config, name) for name in FIELDS if getattr(config, name) is not None},
-    )
+        openai_class = openai.OpenAIGPTDoubleHeadsModel if is_choice else openai.OpenAIGPTForSequenceClassification
+    fields = {name: getattr(config, name) for name in FIELDS if getattr(config, name) is not None}
+    openai_config = openai.OpenAIGPTConfig(afn=ACTIVATIONS[config.hidden_act], **fields)
     weights = model.state_dict()
     if config.tie_word_embeddings:
         weights.pop("lm_head.weight", None)
-    head = {name: weights.pop(name) for name in list(weights) if name.startswith("task_head.")}
-    tensors = revert_weight_conversion(SimpleNamespace(config=config, _weight_conversions=DECODER_CONVERSION), weights)
-    for name, weight in head.items():
-        if openai_class is OpenAIGPTDoubleHeadsModel:
-            tensors[name.replace("task_head.score", "multiple_choice_head.summary")] = weight
-        elif name.endswith("weight") or weight.any():  # that score layer has no bias
-            tensors[name.removeprefix("task_head.")] = weight
-    if "score.bias" in tensors:
+    if has_task and not is_choice and weights.pop("task_head.score.bias").any():
         how = "To leave out the head, open the model with GPT1ForCausalLM and save that first."
         raise ValueError(f"The task head has a bias, but {openai_class.__name__} has no place for one. {how}")
+    head = "multiple_choice_head.summary" if is_choice else "score"
+    weights = {name.replace("task_head.score", head): weight for name, weight in weights.items()}
+    tensors = revert_weight_conversion(SimpleNamespace(config=config, _weight_conversions=DECODER_CONVERSION), weights)
     converted = load(openai_class, None, config=openai_config, state_dict=tensors, dtype=model.dtype)
     if converted.can_generate() and model.can_generate():
         converted.generation_config = model.generation_config

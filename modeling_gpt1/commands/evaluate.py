@@ -17,6 +17,7 @@ from typing import Literal
 
 from transformers.hf_argparser import HfArg
 
+from ..evaluation import babylm, report
 from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
@@ -40,13 +41,10 @@ class EvaluationArguments(ScoringArguments):
 
 def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArguments) -> dict | None:
     """The harness's results of one model on what `specify_tasks` gives; None in other processes than 0."""
-    from lm_eval import evaluator
-    from lm_eval.api import model as requests_of_harness
-    from lm_eval.api import task as tasks_of_harness
+    from lm_eval import api, evaluator
 
     from ..evaluation.harness import SharedContextLM
     from ..evaluation.local_rows import all_tasks
-    from ..evaluation.report import add_facts
 
     options = {name: getattr(arguments, name) for name in ("batch_tokens", "dtype", "device", "trust_remote_code")}
     # An answer without its question is scored from its first token on.
@@ -54,7 +52,7 @@ def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArg
     with one_save(model):
         language_model = SharedContextLM(model, tokenizer=arguments.tokenizer_name or model, **options)
     evaluator.get_git_commit_hash = lambda: None  # outside a repository git complains on the screen
-    for module in (requests_of_harness, tasks_of_harness):
+    for module in (api.model, api.task):
         module.tqdm = lambda rows, **_: rows  # one bar is enough, that of the scores
     results = evaluator.simple_evaluate(
         language_model,
@@ -68,28 +66,24 @@ def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArg
     if results is None:
         return None
     results["asked"] = names
-    return add_facts(results, language_model, arguments.calibrate)
+    return report.add_facts(results, language_model, arguments.calibrate)
 
 
-def ask_challenge(
-    results: dict, places: dict[str, Path], model: dict, name: str, arguments: EvaluationArguments
-) -> None:
+def ask_challenge(results: dict, places: dict[str, Path], model: dict, name: str, args: EvaluationArguments) -> None:
     """Adds tasks of the challenge to the harness's results, and writes the predictions under the model's name."""
-    from ..evaluation.babylm import AGES, ask_task, backend_of, write_predictions
-
-    scorer = load_for_challenge(model["model"], arguments)
+    scorer = load_for_challenge(model["model"], args)
     for task, path in places.items():
-        is_ages, rows = task == AGES, arguments.max_eval_samples
-        answer = ask_ages(path, name, arguments) if is_ages else ask_task(scorer, task, path, rows)
+        is_ages, rows = task == babylm.AGES, args.max_eval_samples
+        answer = ask_ages(path, name, args) if is_ages else babylm.ask_task(scorer, task, path, rows)
         of_task = {f"{metric},none": value for metric, value in answer.metrics.items()}
         results["results"][f"{BABYLM}_{task}"] = {**of_task, "groups": answer.groups}
         about = {"original": answer.num_rows, "effective": answer.num_rows, "chance": answer.chance}
         results["n-samples"][f"{BABYLM}_{task}"] = {**about, "split": path.name}
         results["n-shot"][f"{BABYLM}_{task}"] = 0
         results["asked"].append(f"{BABYLM}_{task}")
-        revision = arguments.revision if arguments.checkpoints is None else Path(model["model"]).name
-        where = (Path(arguments.output_dir), name, revision, backend_of(scorer), answer.place)
-        write_predictions(*where, answer.predictions)
+        revision = args.revision if args.checkpoints is None else Path(model["model"]).name
+        where = (Path(args.output_dir), name, revision, babylm.backend_of(scorer), answer.place)
+        babylm.write_predictions(*where, answer.predictions)
 
 
 def load_for_challenge(model: str, arguments: EvaluationArguments) -> Scorer:
@@ -105,7 +99,6 @@ def load_for_challenge(model: str, arguments: EvaluationArguments) -> Scorer:
 
 def ask_ages(path: Path, model: str, arguments: EvaluationArguments):
     """The ages at which words are learnt, over the checkpoints that a run saved by words."""
-    from ..evaluation.babylm import CHILDREN_FILE, Answer, age_correlation, word_surprisals
     from .push import saved_revisions
 
     revisions = saved_revisions(model) if arguments.checkpoints is None and arguments.revision is None else {}
@@ -117,15 +110,15 @@ def ask_ages(path: Path, model: str, arguments: EvaluationArguments):
     rows: list[dict] = []
     for name, words in revisions.items():
         scorer = load_for_challenge(at_revision(model, name), arguments)
-        of_words = word_surprisals(scorer, path, arguments.max_eval_samples)
+        of_words = babylm.word_surprisals(scorer, path, arguments.max_eval_samples)
         rows += [{"step": name, "word_count": words, **row} for row in of_words]
-    children = path.with_name(CHILDREN_FILE)
-    metrics = age_correlation(rows, children) if children.is_file() else {}
+    children = path.with_name(babylm.CHILDREN_FILE)
+    metrics = babylm.age_correlation(rows, children) if children.is_file() else {}
     if not metrics:
         print(f"{children} is not there, so the surprisals are written without their correlation.")
     about = {"model_name": model, "use_bos_only": False}
     about |= {"total_steps": len(revisions), "completed_steps": len(revisions)}
-    return Answer(metrics, {}, len(rows), None, {"metadata": about, "results": rows}, "AoA_word")
+    return babylm.Answer(metrics, {}, len(rows), None, {"metadata": about, "results": rows}, "AoA_word")
 
 
 ARGUMENTS = (EvaluationArguments,)
@@ -139,15 +132,13 @@ def main(arguments: list[str]) -> None:
     import lm_eval  # noqa: F401  # a missing package is reported before anything is read
     import matplotlib  # noqa: F401
 
-    from ..evaluation.babylm import find_tasks
     from ..evaluation.local_rows import specify_tasks
-    from ..evaluation.report import curves, draw, table
 
     output, rows, end = Path(args.output_dir), [], f"-{args.revision}" if args.revision else ""
     if args.checkpoints is None and (output / f"results{end}.json").exists():
         raise ValueError(f"--output_dir {output} has results{end}.json already. Pass another folder.")
     output.mkdir(parents=True, exist_ok=True)
-    places = find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
+    places = babylm.find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
     # Reading the harness's definitions takes seconds.
     specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate) if by_harness else ([], [])
     for model in models:
@@ -161,14 +152,14 @@ def main(arguments: list[str]) -> None:
         name = f"results{end}.json" if args.checkpoints is None else f"results-{model['step']}.json"
         write_atomically(output / name, json.dumps(results, indent=2, default=str) + "\n")
         rows.append({**model, "results": results})
-        print(text := table(results, model), flush=True)
+        print(text := report.table(results, model), flush=True)
         if args.checkpoints is None:
             write_atomically(output / f"table{end}.md", text + "\n")
     if not rows:
         return
     if args.checkpoints is not None:
-        found_curves = curves(rows)
+        found_curves = report.curves(rows)
         write_atomically(output / "curves.json", json.dumps(found_curves, indent=2) + "\n")
-        draw(found_curves, output / "curves.png")
+        report.draw(found_curves, output / "curves.png")
     parser.write_settings(output / f"evaluate_run{end}.yaml")  # the run.yaml of a model's folder stays
     print(f"written to {output}")

@@ -130,8 +130,7 @@ class DataArguments:
         """Column by role of the user's own files. A fine-tuned model supplies roles that the arguments leave out."""
         self.traversal = self.traversal or config.traversal
         is_same = self.traversal == config.traversal
-        if is_same and not is_training and is_regression(config):
-            self.regression = True
+        self.regression |= is_same and not is_training and is_regression(config)
         columns = {**((is_same and config.columns) or {}), **parse_columns(self.columns)}
         if self.traversal is None or not columns:
             missing = "columns" if self.traversal else "traversal"
@@ -221,28 +220,17 @@ def load_data(
             found = load_dataset(data_args.dataset_name, data_args.dataset_config_name)
             names = {split: getattr(data_args, f"{split}_split") for split in ("train", "validation", "test")}
             files = {split: found[name] for split, name in names.items() if name in found}
-        return load_files(
-            files,
-            data_args.traversal,
-            columns,
-            regression=data_args.regression,
-            num_labels=data_args.num_labels,
-            # A model that this run does not train keeps its own classes.
-            label_names=None if training_args.do_train else list(config.id2label.values()),
-            delimiter=data_args.delimiter,
-            skip_bad_rows=data_args.skip_bad_rows,
-        )
+        # A model that this run does not train keeps its own classes.
+        label_names = None if training_args.do_train else list(config.id2label.values())
+        options = {name: getattr(data_args, name) for name in "regression num_labels delimiter skip_bad_rows".split()}
+        return load_files(files, data_args.traversal, columns, label_names=label_names, **options)
 
 
 def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, task: Task, splits: DatasetDict):
     """The splits that the run trains, evaluates and predicts on, each as the indices of its chosen rows."""
     seed = training_args.seed if training_args.data_seed is None else training_args.data_seed
-    chosen = {}
-    for use, names in (
-        ("train", (task.train_split,)),
-        ("eval", task.validation_splits),
-        ("predict", task.test_splits),
-    ):
+    uses, chosen = {"train": (task.train_split,), "eval": task.validation_splits, "predict": task.test_splits}, {}
+    for use, names in uses.items():
         is_asked, limit = getattr(training_args, f"do_{use}"), getattr(data_args, f"max_{use}_samples")
         names = [name for name in names if is_asked and name in splits]
         if is_asked and not names:
@@ -286,8 +274,7 @@ def check_rows(
             except ValueError as error:
                 marks = " `gpt1 predict` marks such rows and predicts the others." if use == "predict" else ""
                 raise ValueError(f"{error}{marks}") from error
-            is_allowed = may_be_unknown or use != "train"
-            share = check_unknown(collator.tokenizer, some_texts(rows, task), source, is_allowed)
+            share = check_unknown(collator.tokenizer, some_texts(rows, task), source, may_be_unknown or use != "train")
             counts = Counter()
             for of_row in rows[task.columns["label"]] if not task.regression and use != "predict" else ():
                 counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
@@ -443,10 +430,9 @@ def main(arguments: list[str]) -> None:
     was_trained = training_args.do_train and runs.train(trainer, start, lines, checkpoint, parser)
     for line in () if training_args.do_train else lines:
         logger.info(line)
-    if training_args.do_eval:
-        predict(trainer, task, chosen["eval"], places["eval"], "eval", data_args)
-    if training_args.do_predict:
-        predict(trainer, task, chosen["predict"], places["predict"], "predict", data_args)
+    for use in ("eval", "predict"):
+        if chosen[use]:
+            predict(trainer, task, chosen[use], places[use], use, data_args)
     if was_trained:
         runs.publish(
             trainer,

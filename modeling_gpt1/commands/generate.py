@@ -76,13 +76,11 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
     options = {"dtype": args.dtype}
     if args.dtype == "int8":
         options = {"dtype": torch.float32, "quantization_config": GPT1Int8Config()}
-    config_dict, _ = PreTrainedConfig.get_config_dict(args.model)
-    model_type = config_dict.get("model_type")
+    model_type = PreTrainedConfig.get_config_dict(args.model)[0].get("model_type")
     if model_type not in (None, *OWN_TYPES, *OPENED_TYPES):
         known = ", ".join((*OWN_TYPES, *OPENED_TYPES))
         raise ValueError(f"--model {args.model} is a {model_type}. Pass a language model of one of the types {known}.")
-    is_lstm = model_type == GPT1LSTMConfig.model_type
-    model_class = GPT1LSTMForCausalLM if is_lstm else GPT1ForCausalLM
+    model_class = GPT1LSTMForCausalLM if model_type == GPT1LSTMConfig.model_type else GPT1ForCausalLM
     model = model_class.from_pretrained(args.model, device_map=args.device, **options)
     return model, open_tokenizer(args.model)
 

@@ -22,10 +22,7 @@ from .arguments import check_model, parser_of
 class PlaygroundArguments:
     """Which models the page offers, and where it is served."""
 
-    models: list[str] = HfArg(
-        default_factory=lambda: ["gpt1-novels"],
-        help="Folders or hub ids to choose from; the first one is opened.",
-    )
+    models: list[str] = HfArg(default_factory=lambda: ["gpt1-novels"], help="Folders or hub ids; the first is opened.")
     server_name: str = HfArg(default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all.")
     server_port: int | None = HfArg(default=None, help="Port. Default: the first free one from 7860.")
     write_space: str | None = HfArg(default=None, help="Write the files of a Space into this new folder and exit.")

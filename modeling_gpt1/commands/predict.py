@@ -35,16 +35,8 @@ from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from ..training.preparation import open_task_config
+from . import finetune
 from .arguments import OpenedModel, check_unknown, read_with_model
-from .finetune import (
-    check_labels,
-    describe_prediction,
-    has_task_head,
-    parse_columns,
-    some_texts,
-    texts_of,
-    warn_of_one_class,
-)
 
 FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@]")  # a text that a spreadsheet would run; a number is none
 FIELDS = ("index", "label", "scores", "score", "truncated", "error")
@@ -78,18 +70,19 @@ class PredictionArguments(OpenedModel):
 
 def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task, Dataset]:
     """The task that a fine-tuned folder stores, and the file's rows, whose labels are numbers if all can be."""
-    columns = {**(config.columns or {}), **parse_columns(args.columns)}
-    if config.traversal is None or not columns or not has_task_head(config):
-        lacks = "traversal or no columns (--columns) of a task" if has_task_head(config) else "task head at [e]"
+    columns = {**(config.columns or {}), **finetune.parse_columns(args.columns)}
+    has_head = finetune.has_task_head(config)
+    if config.traversal is None or not columns or not has_head:
+        lacks = "traversal or no columns (--columns) of a task" if has_head else "task head at [e]"
         raise ValueError(f"{args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
     options = {"regression": is_regression(config), "label_names": list(config.id2label.values())}
     load = partial(load_files, traversal=config.traversal, delimiter=args.delimiter, **options)
     try:
         task, splits = load({"test": args.file}, columns=columns)
-        task = check_labels(task, splits, config)
+        task = finetune.check_labels(task, splits, config)
     except ValueError as error:
         task, splits = load({"test": args.file}, columns={**columns, "label": "no column"})
-        task = check_labels(task, splits, config)
+        task = finetune.check_labels(task, splits, config)
         print(f"The predictions have no score. {error}", file=sys.stderr)
     return replace(task, metrics=(args.metric_name,)) if args.metric_name else task, splits["test"]
 
@@ -99,7 +92,7 @@ def predict_rows(
 ) -> Iterator[dict]:
     """Yields what is said of each row."""
     scores_of = model if is_of_gpt1(model) else TaskScores(model)
-    texts = rows.select_columns(texts_of(task))
+    texts = rows.select_columns(finetune.texts_of(task))
     for first in range(0, len(rows), batch_size):
         records, batch = [], []
         for row in texts.select(range(first, min(first + batch_size, len(rows)))):
@@ -116,7 +109,7 @@ def predict_rows(
                 output = scores_of(**{name: tensor.to(model.device) for name, tensor in inputs.items()})
             logits = output["task_logits" if scores_of is model else "logits"].cpu().double()
             for (_, record, cut), of_row in zip(batch, logits, strict=True):
-                record |= describe_prediction(of_row, task) | cut
+                record |= finetune.describe_prediction(of_row, task) | cut
         yield from records
 
 
@@ -155,9 +148,9 @@ def main(arguments: list[str]) -> None:
         parts = prepare_finetuning(args.model, task, **opening)
     model, collator = parts["model"].eval().to(args.device), parts["data_collator"]
     collator.max_length = min(collator.max_length, collator.tokenizer.model_max_length)
-    check_unknown(collator.tokenizer, some_texts(rows, task), args.file)
-    kept = read_file(args.file, delimiter=args.delimiter) if args.keep else None  # with labels as they are
-    if kept is not None:
+    check_unknown(collator.tokenizer, finetune.some_texts(rows, task), args.file)
+    if args.keep:
+        kept = read_file(args.file, delimiter=args.delimiter)  # with labels as they are
         check_columns(args.file, kept.column_names, None, args.keep)
         kept = kept.select_columns(args.keep)
     num_bad = num_cut = 0
@@ -191,7 +184,7 @@ def main(arguments: list[str]) -> None:
         for name in task.metrics:
             scores |= compute(name, *np.array(answered).swapaxes(0, 1))
         tell(f"{counted(len(answered), 'row')} {'has' if len(answered) == 1 else 'have'} a label · {readable(scores)}")
-    warn_of_one_class(predicted, args.file)
+    finetune.warn_of_one_class(predicted, args.file)
     if num_cut:
         length = f"{collator.max_length} tokens: those with the field `truncated`."
         print(f"{num_cut} of {len(rows)} rows were cut to {length}", file=sys.stderr)

@@ -164,22 +164,11 @@ def check_run(
     return checkpoint
 
 
-def load_tokenizer(
-    model_args: StartArguments,
-    corpus_args: CorpusArguments,
-    training_args: GPT1PretrainingArguments,
-    checkpoint: str | None,
-) -> PreTrainedTokenizerBase:
-    """The given tokenizer, or a BPE that the main process learns from the training text and the others load."""
-    given = model_args.tokenizer_name or model_args.model
-    if given is not None:
-        return open_tokenizer(given)
-    if checkpoint is not None:  # the weights fit only the BPE that was saved with them
-        return open_tokenizer(checkpoint)
-    output_dir = Path(training_args.output_dir)
-    with training_args.main_process_first(local=False, desc="learning the BPE"):
-        if training_args.process_index == 0:
-            num_merges = model_args.num_merges or 40_000
+def learn_tokenizer(corpus_args: CorpusArguments, args: GPT1PretrainingArguments, num_merges: int) -> GPT1Tokenizer:
+    """A BPE that the main process learns from the training text and the others load."""
+    output_dir = Path(args.output_dir)
+    with args.main_process_first(local=False, desc="learning the BPE"):
+        if args.process_index == 0:
             logger.info(f"learning {num_merges:,} merges from the text …")
             texts = training_texts(**corpus_args.source("train"))
             tokenizer = GPT1Tokenizer.train(texts, num_merges, show_progress=False)
@@ -210,8 +199,7 @@ def describe_blocks(use: str, blocks: Dataset | IterableDataset, length: int) ->
     if isinstance(blocks, IterableDataset):
         return f"{use}: a stream of blocks of {length} tokens", None
     num_tokens = count_tokens(blocks)
-    line = f"{use}: {counted(num_tokens, 'token')} in {counted(len(blocks), 'block')} of up to {length}"
-    return line, num_tokens
+    return f"{use}: {counted(num_tokens, 'token')} in {counted(len(blocks), 'block')} of up to {length}", num_tokens
 
 
 def plan_words(
@@ -270,12 +258,16 @@ def main(arguments: list[str]) -> None:
     runs.set_up_logging(training_args, parser)
     set_seed(training_args.seed)
 
-    tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args, checkpoint))
+    given = model_args.tokenizer_name or model_args.model or checkpoint  # whose weights fit only its own BPE
+    if given is not None:
+        tokenizer = open_tokenizer(given)
+    else:
+        tokenizer = learn_tokenizer(corpus_args, training_args, model_args.num_merges or 40_000)
+    tokenizer = family.tokenizer_of(tokenizer)
     if training_args.process_index == 0 and (model_args.tokenizer_name or model_args.model):
-        texts = [
-            text[:UNKNOWN_CHARACTERS] for text in islice(training_texts(**corpus_args.source("train")), UNKNOWN_TEXTS)
-        ]
+        texts = islice(training_texts(**corpus_args.source("train")), UNKNOWN_TEXTS)
         source = ", ".join(corpus_args.train_files) or corpus_args.dataset_name
+        texts = [text[:UNKNOWN_CHARACTERS] for text in texts]
         check_unknown(tokenizer, texts, source, model_args.allow_unknown_text)
     is_fresh = model_args.model is None
     fresh = model_args.fresh_config(tokenizer) if is_fresh else None
@@ -283,8 +275,7 @@ def main(arguments: list[str]) -> None:
     longest = family.longest_sequence(model.config)
     # A fresh model has positions of its own, whatever model its tokenizer was saved with.
     tokenizer.model_max_length = longest if is_fresh else min(tokenizer.model_max_length, longest)
-    is_own = family.trainer_class is GPT1PretrainingTrainer
-    if is_own:
+    if family.trainer_class is GPT1PretrainingTrainer:
         check_vocabulary(model.config, tokenizer)
     else:
         check_embeddings(model, tokenizer)
@@ -307,11 +298,6 @@ def main(arguments: list[str]) -> None:
     if corpus_args.max_words or corpus_args.save_at_words:
         saved, words_per_update, line = plan_words(corpus_args, training_args, len(train_blocks))
         lines.append(line)
-    callbacks = []
-    if family.is_causal:
-        longest = max(map(len, tokenizer(model_args.prompts, add_special_tokens=False)["input_ids"]))
-        length = min(40, model.config.max_position_embeddings - longest)
-        callbacks.append(SampleCallback(tokenizer, model_args.prompts, max_new_tokens=length))
     trainer = family.trainer_class(
         model,
         training_args,
@@ -319,8 +305,11 @@ def main(arguments: list[str]) -> None:
         train_dataset=train_blocks,
         eval_dataset=watched,
         processing_class=tokenizer,
-        callbacks=callbacks,
     )
+    if family.is_causal:
+        longest = max(map(len, tokenizer(model_args.prompts, add_special_tokens=False)["input_ids"]))
+        length = min(40, model.config.max_position_embeddings - longest)
+        trainer.add_callback(SampleCallback(tokenizer, model_args.prompts, max_new_tokens=length))
     if is_fresh and family.is_causal and len(tokenizer) >= LEAST_VOCABULARY:
         rows = training_args.train_batch_size * training_args.gradient_accumulation_steps * training_args.world_size
         passes = training_args.num_train_epochs * (num_tokens or 0)
@@ -328,8 +317,7 @@ def main(arguments: list[str]) -> None:
         lines.append(prospect(num_tokens, read))
     if words_per_update is not None:
         trainer.add_callback(SavePoints(trainer, saved, words_per_update))
-    evaluated = corpus_args.validation_files or filter(None, [corpus_args.validation_split])
-    runs.use_readable_log(trainer, ", ".join(evaluated))
+    runs.use_readable_log(trainer, ", ".join(corpus_args.validation_files) or corpus_args.validation_split or "")
     if not runs.train(trainer, model_args.model, lines, checkpoint, parser):
         end_processes(trainer)
         return
@@ -340,12 +328,11 @@ def main(arguments: list[str]) -> None:
         trainer.save_metrics("eval", metrics)
         trainer.eval_dataset = validation_blocks  # the card tells how many its figures are of
         trainer.save_state()  # includes this evaluation
+    following = "gpt1 generate {}" if family.is_causal else "gpt1 finetune --model {} …"
     runs.publish(
         trainer,
         model_args.model,
-        f"gpt1 generate {training_args.output_dir}"
-        if family.is_causal
-        else f"gpt1 finetune --model {training_args.output_dir} …",
+        following.format(training_args.output_dir),
         language=model_args.language,
         license=model_args.license,
         # The card names a file by its last two parts: the rest of the path means nothing on other machines.

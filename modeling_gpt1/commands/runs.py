@@ -14,16 +14,7 @@ from typing import Any
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 from tqdm.auto import tqdm
-from transformers import (
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-    PrinterCallback,
-    ProgressCallback,
-    Trainer,
-    TrainerCallback,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import PreTrainedConfig, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.hf_argparser import HfArg
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length
@@ -64,7 +55,7 @@ class ModelArguments:
         if self.model is None:
             self.fresh_config()  # a wrong configuration is told at once
 
-    def fresh_config(self, tokenizer: PreTrainedTokenizerBase | None = None) -> PreTrainedConfig:
+    def fresh_config(self, tokenizer: transformers.PreTrainedTokenizerBase | None = None) -> PreTrainedConfig:
         """The configuration given by --family and --config_overrides."""
         family = FAMILIES[self.family or "gpt1"]
         overrides = parse_overrides(self.config_overrides or "", family.config_class, family.common_names)
@@ -217,7 +208,7 @@ class RunCallback(TrainerCallback):
 
 
 def use_readable_log(trainer: Trainer, evaluated: str = "") -> None:
-    for callback in (ProgressCallback, PrinterCallback):
+    for callback in (transformers.ProgressCallback, transformers.PrinterCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(ReadableLog(evaluated))
     if sys.stderr.isatty() and not trainer.args.disable_tqdm:

@@ -49,8 +49,7 @@ class ScoringArguments(OpenedModel):
 
     def models(self) -> list[dict]:
         """Each model; of a run also the updates and the tokens seen of each."""
-        if self.model is not None:
-            self.model = at_revision(self.model, self.revision)
+        self.model = at_revision(self.model, self.revision)
         check_model("--model", self.model)
         return [{"model": self.model}] if self.checkpoints is None else saved_checkpoints(self.checkpoints)
 
@@ -84,6 +83,7 @@ def load_questions(name: str, arguments: ZeroShotArguments) -> tuple[str, list[d
     return split, *drawn
 
 
+ARGUMENTS = (ZeroShotArguments,)
 AUTO_CLASSES = {
     CausalLMScorer: AutoModelForCausalLM,
     MaskedLMScorer: AutoModelForMaskedLM,
@@ -107,19 +107,9 @@ def ask(
     heuristic = get_heuristic(name)
     options = {option: getattr(arguments, option) for option in ("num_shots", "calibrate", "seed")}
     result = evaluate_zero_shot(scorer, heuristic, rows, train_rows, **options)
-    return {
-        **result.metrics,
-        "metric": heuristic.metric,
-        "chance": heuristic.chance,
-        "best_known": heuristic.best_known,
-        "split": split,
-        "num_rows": len(rows),
-        "num_train_rows": len(train_rows),
-        "threshold": result.threshold,
-    }
-
-
-ARGUMENTS = (ZeroShotArguments,)
+    about = {field: getattr(heuristic, field) for field in ("metric", "chance", "best_known")}
+    counts = {"split": split, "num_rows": len(rows), "num_train_rows": len(train_rows)}
+    return {**result.metrics, **about, **counts, "threshold": result.threshold}
 
 
 def main(arguments: list[str]) -> None:

@@ -96,12 +96,10 @@ def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, P
         task = name.removeprefix("babylm").removeprefix("_")
         if task and task not in FILES:
             raise ValueError(f"There is no task {name}. The tasks: {', '.join(f'babylm_{one}' for one in FILES)}.")
-        for one in [task] if task else FILES:
-            path = find(one, data_dir)
-            if path is not None and (task or one != AGES):
-                found[one] = path
-            elif task:
-                raise ValueError(f"babylm_{task} needs {' or '.join(FILES[task])} in {data_dir}.")
+        if task and find(task, data_dir) is None:
+            raise ValueError(f"babylm_{task} needs {' or '.join(FILES[task])} in {data_dir}.")
+        asked = {task} if task else FILES.keys() - {AGES}
+        found |= {one: path for one in FILES if one in asked and (path := find(one, data_dir))}
     if names and not found:
         raise ValueError(f"{data_dir} has rows of no task. Pass the folder full_eval or fast_eval of the challenge.")
     return found
@@ -177,10 +175,9 @@ def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None)
             of_group[-1]["prob"] = float(np.exp(of_item[0] - np.logaddexp.reduce(of_item)))
     groups, chance = {group: float(np.mean(of_group)) for group, of_group in right.items()}, None
     if items[0].ratio is not None:
-        from scipy.stats import spearmanr  # comes with the extra `eval`, as scikit-learn needs it
-
-        probabilities = [one["prob"] for of_group in predictions.values() for one in of_group]
-        metrics, groups = {"spearmanr": float(spearmanr(probabilities, [item.ratio for item in items])[0])}, {}
+        probabilities = pd.Series(one["prob"] for of_group in predictions.values() for one in of_group)
+        correlation = probabilities.corr(pd.Series(item.ratio for item in items), method="spearman")
+        metrics, groups = {"spearmanr": float(correlation)}, {}
     else:
         means = pd.Series(groups)
         if name == "entity_tracking":  # over the numbers of operations of each split, and then over the splits
@@ -201,23 +198,18 @@ def _ask_reading(scorer: Scorer, path: Path, num_rows: int | None) -> Answer:
     A word's tokens are read one after the other, as ids. (The pipeline joins their texts, which puts a space before
     each of a tokenizer that writes words with spaces.)
     """
-    rows = pd.read_csv(path, dtype={"item": str}, nrows=num_rows)
-    rows["item"] = rows["item"].fillna("None")
+    rows = pd.read_csv(path, dtype={"item": str}, nrows=num_rows).fillna({"item": "None"})
     if isinstance(scorer, MaskedLMScorer):
         options = {"is_shifted": scorer.is_shifted, "num_masks": READING_MASKS}
         scorer = MaskedLMScorer(scorer.model, scorer.tokenizer, scorer.batch_tokens, **options)
-    has_previous = [isinstance(item, str) for item in rows["prev_item"]]
     rows["pred"] = _surprisals(scorer, rows["item"], rows["word"])
-    rows["prev_pred"] = np.nan
-    before = rows[has_previous]
-    rows.loc[has_previous, "prev_pred"] = _surprisals(scorer, before["prev_item"], before["prev_word"])
+    before = rows[rows["prev_item"].notna()]
+    surprisals = _surprisals(scorer, before["prev_item"], before["prev_word"])
+    rows["prev_pred"] = pd.Series(surprisals, before.index, float)  # others have none
     features = ["Subtlex_log10", "length", "context_length"]
     eyes = {name: _gain(rows, name, features) for name in EYE_TRACKING}
     paced = _gain(rows, "self_paced_reading_time", [*features, "prev_length", "prev_pred"])
-    predictions = [
-        {"id": number, "pred": pred, "prev_pred": previous}
-        for number, (pred, previous) in enumerate(zip(rows["pred"], rows["prev_pred"], strict=True))
-    ]
+    predictions = rows[["pred", "prev_pred"]].rename_axis("id").reset_index().to_dict("records")
     metrics = {"eye_tracking": float(np.mean(list(eyes.values()))), "self_paced_reading": paced}
     return Answer(metrics, eyes, len(rows), None, {READING: {"predictions": predictions}}, READING)
 
@@ -259,27 +251,22 @@ def word_surprisals(scorer: Scorer, path: Path, num_words: int | None = None) ->
 
 
 def age_correlation(results: list[dict], children_file: Path) -> dict[str, float]:
-    """
-    Pearson's correlation of the ages at which children and the model have learnt a word (Chang & Bergen 2022).
+    """Pearson's correlation of the ages at which children and the model have learnt a word (Chang & Bergen 2022).
 
     A child has learnt it at the month in which a sigmoid over the shares of children who know it crosses one half; a
     model where one over its surprisals crosses the middle between that of guessing one of 300,000 words and its least.
     The rows of `word_surprisals` have `word_count`, too, the words that the model had read, in ascending order.
     """
-    from scipy.stats import pearsonr
-
     children = pd.read_csv(children_file).drop_duplicates("word").set_index("word")
     months = [str(month) for month in range(16, 31) if str(month) in children.columns]
-    curves = defaultdict(list)
-    for row in results:
-        curves[row["target_word"]].append((row["word_count"], row["surprisal"]))
-    pairs = []
-    for word, curve in curves.items():
+    curves, ages = pd.DataFrame(results, columns=["target_word", "word_count", "surprisal"]), []
+    for word, curve in curves.groupby("target_word"):
         if word in children.index:
             shares = children.loc[word, months].astype(float).dropna()
-            pairs.append((_age_of_children(shares), _age_of_model(*map(np.array, zip(*curve, strict=True)))))
-    pairs = [pair for pair in pairs if None not in pair]
-    correlation = pearsonr(*zip(*pairs, strict=True))[0] if len(pairs) > 2 else 0.0
+            model = _age_of_model(curve["word_count"].to_numpy(), curve["surprisal"].to_numpy())
+            ages.append({"children": _age_of_children(shares), "model": model})
+    pairs = pd.DataFrame(ages, columns=["children", "model"], dtype=float).dropna()
+    correlation = pairs["children"].corr(pairs["model"]) if len(pairs) > 2 else 0.0
     return {"curve_fitness": float(correlation), "num_words": len(pairs)}
 
 
@@ -326,5 +313,4 @@ def write_predictions(output: Path, model: str, revision: str | None, backend: s
     """Writes predictions where the challenge's collate_preds.py looks for them in its folder `results`."""
     name = "surprisal.json" if place == "AoA_word" else "predictions.json"
     folder = output / Path(model).stem / (revision or "main") / "zero_shot" / backend / place
-    folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / name, json.dumps(content) + "\n")

@@ -30,8 +30,7 @@ CONTEXTS_AT_ONCE = 256  # between two steps of the progress bar
 
 @register_model("gpt1")
 class SharedContextLM(HFLM):
-    """
-    A causal language model for lm-evaluation-harness whose answers to a question share the question's context.
+    """A causal language model for lm-evaluation-harness whose answers to a question share the question's context.
 
     Args:
         pretrained (`str` or [`PreTrainedModel`]): folder, hub id or model.
@@ -90,13 +89,11 @@ class SharedContextLM(HFLM):
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
         return super().loglikelihood_rolling(requests, disable_tqdm=True)  # the bar of the scores is enough
 
-    def _loglikelihood_tokens(
-        self,
-        requests: Sequence[tuple[tuple[str, str] | None, list[int], list[int]]],
-        disable_tqdm: bool = False,
-        override_bs: int | None = None,
-    ) -> list[tuple[float, bool]]:
-        """Total log-probability of each request's continuation, and whether greedy decoding would write it."""
+    def _loglikelihood_tokens(self, requests: Sequence[tuple], disable_tqdm=False, override_bs=None) -> list[tuple]:
+        """Total log-probability of each request's continuation, and whether greedy decoding would write it.
+
+        A request has its two texts or None, the ids of its context, and those of its continuation.
+        """
         places, num_cut, requests = defaultdict(list), 0, list(requests)
         for place, (pair, context, continuation) in enumerate(requests):
             if pair is not None and not pair[0]:

@@ -40,8 +40,7 @@ def all_tasks() -> TaskManager:
 def specify_tasks(
     tasks: list[str], data_dir: str | Path | None, calibrate: bool = False
 ) -> tuple[list[str | ConfigurableTask | Group], list[str]]:
-    """
-    What `simple_evaluate` takes as tasks, with `all_tasks()` as its manager; and the names of tasks and groups.
+    """What `simple_evaluate` takes as tasks, with `all_tasks()` as its manager; and the names of tasks and groups.
 
     Args:
         tasks: names of tasks, groups or tags, or patterns such as `blimp_*`.

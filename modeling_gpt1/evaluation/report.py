@@ -12,8 +12,7 @@ FLATTERED = (
 
 
 def add_facts(results: dict, language_model, calibrated: bool = False) -> dict:
-    """
-    The results without their samples, but with what the harness leaves out: chance, `token_perplexity` of rolling
+    """The results without their samples, but with what the harness leaves out: chance, `token_perplexity` of rolling
     tasks, the split that was read, and whether the tokenizer flatters perplexities.
     """
     for task, samples in results.pop("samples", {}).items():
@@ -72,8 +71,7 @@ def chance_of(results: dict, task: str) -> float | None:
 def table(results: dict, model: dict) -> str:
     """A Markdown table with a line per metric of each task of `shown_tasks`."""
     title = model["model"] if model.get("step") is None else f"{model['model']}, {counted(model['step'], 'update')}"
-    lines = [f"**{title}**", "", "| task | split | rows | shots | metric | value | chance |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    lines = [f"**{title}**", "", "| task | split | rows | shots | metric | value | chance |", "|" + 7 * "---|"]
     for task in shown_tasks(results):
         counts, chance = results["n-samples"].get(task, {}), chance_of(results, task)
         rows = counts.get("effective", "")

@@ -22,11 +22,9 @@ from .model_kinds import is_of_gpt1, is_task_model, without_adapter
 TEMPLATE_NAME = "hub_card.md"
 # By the objective of another family: the hub's name of the task, if it has one.
 PIPELINE_TAGS = {"causal": "text-generation", "masked": "fill-mask", "denoising": None}
-HYPER_PARAMETERS = (
-    *("learning_rate", "lr_scheduler_type", "warmup_steps", "per_device_train_batch_size"),
-    *("gradient_accumulation_steps", "weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon"),
-    *("optim", "seed"),
-)
+HYPER_PARAMETERS = "learning_rate lr_scheduler_type warmup_steps per_device_train_batch_size".split()
+HYPER_PARAMETERS += "gradient_accumulation_steps weight_decay max_grad_norm adam_beta1 adam_beta2 adam_epsilon".split()
+HYPER_PARAMETERS += ["optim", "seed"]
 MOST_CLASSES = 20
 TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
@@ -67,76 +65,72 @@ def write_model_card(
     model = without_adapter(whole)
     repo_id = getattr(trainer, "hub_model_id", None) or trainer.args.hub_model_id
     name = model_name or repo_id or Path(trainer.args.output_dir).resolve().name
-    base_model = finetuned_from or base_model_of(model)
     names, hub_names, configurations = map(as_list, (dataset or dataset_tags, dataset_tags, dataset_args))
     splits = list(trainer.eval_dataset) if isinstance(trainer.eval_dataset, Mapping) else []
     results = last_evaluation(trainer.state.log_history, splits, dataset_split)
     tag = (as_list(tasks) or [pipeline_tag_of(model, objective)])[0]
     index = evaluation_results(results, tag, names, hub_names, configurations) if tag else []
-    data = {
-        "language": language,
-        "license": license,
-        "base_model": base_model,
-        "datasets": hub_names or None,
-        "metrics": metric_types(results) or None,
-        "pipeline_tag": tag,
-        "eval_results": index or None,
-        "model_name": name if index else None,  # names the entry of the model-index
-        "library_name": "transformers" if model is whole else "peft",
-    }
-    facts = {
-        "results": [{**result, "split": result["split"] and cell(result["split"])} for result in results],
-        "hyper_parameters": {**hyper_parameters_of(trainer, model), **adapter_of(whole)},
-        "data": data_of(trainer, model, names, hub_names, configurations),
-        "objective": objective,
-        "has_sentences": has_sentences,
-        "is_adapter": model is not whole,
-        "versions": versions(),
-    }
-    if not is_of_gpt1(model):
-        facts["mask"] = getattr(trainer.processing_class, "mask_token", None)
-        facts["longest"] = getattr(trainer.data_collator, "max_length", None)
-    tags = [*as_list(tags), *as_list(getattr(model, "model_tags", None))]
-    path = Path(trainer.args.output_dir, "README.md")
-    write_atomically(path, str(_render(model, name, repo_id or name, tags, data, facts)))
+    card = model_card(
+        model,
+        repo_id or name,
+        model is not whole,
+        license,
+        model_name=name,
+        language=language,
+        base_model=finetuned_from or base_model_of(model),
+        task=tag,
+        tags=[*as_list(tags), *as_list(getattr(model, "model_tags", None))],
+        datasets=hub_names or None,
+        metrics=metric_types(results) or None,
+        eval_results=index or None,
+        results=[{**result, "split": result["split"] and cell(result["split"])} for result in results],
+        hyper_parameters={**hyper_parameters_of(trainer, model), **adapter_of(whole)},
+        data=data_of(trainer, model, names, hub_names, configurations),
+        objective=objective,
+        has_sentences=has_sentences,
+        versions=versions(),
+        mask=getattr(trainer.processing_class, "special_tokens_map", {}).get("mask_token"),
+        longest=getattr(trainer.data_collator, "max_length", None),
+    )
+    write_atomically(Path(trainer.args.output_dir, "README.md"), str(card))
 
 
 def model_card(model, repo_id: str, adapter: bool = False, license: str | None = None, **facts: Any) -> ModelCard:
-    """The card of a model, or of an adapter for it, alone: what it is and how it is used, without its training run.
+    """The card of a model, or of an adapter for it: what it is, how it is used, and what is told of its training run.
 
     Args:
-        facts: `language`, and what the template shows, such as `data`, `results`, `hyper_parameters` and `limits`.
+        facts: `language` and other metadata, and what the template shows, such as `data`, `results`,
+            `hyper_parameters` and `limits`.
     """
-    kind, language = "peft" if adapter else "transformers", facts.get("language")
-    data = {"language": language, "license": license, "library_name": kind}
-    data |= {"base_model": base_model_of(model), "pipeline_tag": pipeline_tag_of(model)}
-    return _render(model, repo_id, repo_id, [], data, {"data": {}, "results": [], "is_adapter": adapter, **facts})
-
-
-def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: dict) -> ModelCard:
-    config, has_lm_loss = model.config, hasattr(model, "task_head") and hasattr(model, "lm_head")
-    tags = list(dict.fromkeys(["gpt1" if is_of_gpt1(model) else config.model_type, *tags]))
+    config, objective = model.config, facts.get("objective")
     facts = {
-        "model_name": name,
+        "model_name": repo_id,
         # An Auto class would read the configuration of an adapter's base on the hub.
-        "repo_id": f"snapshot_download({json.dumps(repo_id)})" if facts["is_adapter"] else json.dumps(repo_id),
+        "repo_id": f"snapshot_download({json.dumps(repo_id)})" if adapter else json.dumps(repo_id),
+        "base_model": base_model_of(model),
         "class_name": type(model).__name__,
-        "auto_class": "AutoModelForSeq2SeqLM" if facts.get("objective") == "denoising" else "AutoModel",
+        "auto_class": "AutoModelForSeq2SeqLM" if objective == "denoising" else "AutoModel",
         "num_parameters": f"{model.num_parameters():,}",
         "config": config,
-        "base_model": data["base_model"],
-        "pipeline_tag": pipeline_tag_of(model, facts.get("objective")),
+        "pipeline_tag": pipeline_tag_of(model, objective),
         "is_of_gpt1": is_of_gpt1(model),
         "is_finetuned": is_task_model(model),
+        "is_adapter": adapter,
         "is_pair": getattr(config, "traversal", None) in ("entailment", "similarity"),
         "is_regression": is_task_model(model) and is_regression(config),
-        "lm_coef": config.lm_coef if has_lm_loss else 0,
+        "lm_coef": config.lm_coef if hasattr(model, "task_head") and hasattr(model, "lm_head") else 0,
         "sequences": TRAVERSALS[config.traversal].form if hasattr(model, "task_head") else None,
         "classes": classes_of(model),
+        "data": {},
         **facts,
     }
+    metadata = {name: facts.get(name) for name in ("language", "base_model", "datasets", "metrics", "eval_results")}
+    metadata |= {"license": license, "pipeline_tag": facts.get("task", facts["pipeline_tag"])}
+    metadata["library_name"] = "peft" if adapter else "transformers"
+    metadata["model_name"] = facts["model_name"] if metadata["eval_results"] else None  # names their entry
+    tags = dict.fromkeys(["gpt1" if is_of_gpt1(model) else config.model_type, *facts.get("tags", ())])
     template = "---\n{{ card_data }}\n---\n\n" + read_template()
-    return ModelCard.from_template(ModelCardData(**data, tags=tags), template_str=template, **facts)
+    return ModelCard.from_template(ModelCardData(**metadata, tags=list(tags)), template_str=template, **facts)
 
 
 # ---- Facts of the model
@@ -212,9 +206,8 @@ def adapter_of(model) -> dict[str, Any]:
     if without_adapter(model) is model:
         return {}
     config, (trained, _) = model.active_peft_config, model.get_nb_trainable_parameters()
-    settings = {name: getattr(config, name, None) for name in ("r", "lora_alpha", "lora_dropout")}
-    names = {name: value for name, value in settings.items() if value is not None}
-    return {"adapter": config.peft_type.value, **names, "trained parameters": f"{trained:,}"}
+    settings = {name: getattr(config, name) for name in ("r", "lora_alpha", "lora_dropout") if hasattr(config, name)}
+    return {"adapter": config.peft_type.value, **settings, "trained parameters": f"{trained:,}"}
 
 
 def last_evaluation(

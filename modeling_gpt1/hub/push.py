@@ -32,7 +32,6 @@ NEVER_PUSHED = (
 )
 # A token, with or without its HTTP header. The header matches to its end: a token may have blanks in it.
 SECRET = re.compile(r"Bearer\s.*|hf_[\w.-]+")
-REDACTED = "***"
 REMEDY = "Mend the cause (`hf auth login` or HF_TOKEN gives a token that may write)"
 
 
@@ -69,7 +68,7 @@ def explained(
     try:
         yield
     except Exception as error:  # from the hub, the network or the card's metadata: none may hide the result
-        cause = SECRET.sub(REDACTED, " ".join(str(error).split())).rstrip(".") or type(error).__name__
+        cause = SECRET.sub("***", " ".join(str(error).split())).rstrip(".") or type(error).__name__
         command = ["gpt1", "push", str(folder), "--repo_id", repo_id]
         command += [*([] if revision is None else ["--revision", revision]), *more]
         # A traceback shows the causes, too.
