@@ -38,8 +38,7 @@ def load_blocks(
     cache_dir: str | os.PathLike | None = None,
     document_per: str = "file",
 ) -> Dataset | IterableDataset:
-    """
-    Contiguous blocks of tokens for pre-training.
+    """Contiguous blocks of tokens for pre-training.
 
     Every token of the corpus is in exactly one block. The last block of a document may be shorter, but has at least 2
     tokens (the block before it gives one up if necessary). Only documents of a single token, which have no target, are

@@ -67,8 +67,7 @@ def training_texts(
     fix_text: bool = False,
     document_per: str = "file",
 ) -> Iterator[str]:
-    """
-    Streams the text of a corpus, for `GPT1Tokenizer.train`.
+    """Streams the text of a corpus, for `GPT1Tokenizer.train`.
 
     Args:
         source: a path, a pattern such as `books/*.txt`, a folder of files of one kind, a data set of the hub, or a

@@ -35,8 +35,7 @@ def join_words(text: str) -> str:
 
 
 def join_continuation(text: str, before: str) -> str:
-    """
-    Joins a continuation to the text before it, with a space in front if its first word needs one.
+    """Joins a continuation to the text before it, with a space in front if its first word needs one.
 
     Args:
         text (`str`): the continuation as the tokenizer decodes it.

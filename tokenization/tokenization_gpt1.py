@@ -39,8 +39,7 @@ REPEATED_WORDS = 1 << 10
 
 
 class GPT1Tokenizer(TokenizersBackend):
-    """
-    Encodes text as GPT-1's ids: prepared as by the released code, lower case, BPE with `</w>` at the end of a word.
+    """Encodes text as GPT-1's ids: prepared as by the released code, lower case, BPE with `</w>` at the end of a word.
 
     Args:
         vocab (`dict[str, int]` or path, *optional*): token to id; only the unknown token if left out.
@@ -94,8 +93,7 @@ class GPT1Tokenizer(TokenizersBackend):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | os.PathLike, *args, **kwargs) -> "GPT1Tokenizer":
-        """
-        As in transformers: a folder or hub id with `tokenizer.json`, or with `vocab.json` and `merges.txt`.
+        """As in transformers: a folder or hub id with `tokenizer.json`, or with `vocab.json` and `merges.txt`.
 
         Raises:
             ValueError: none of these files is there, or they belong to another kind of tokenizer.
@@ -113,8 +111,7 @@ class GPT1Tokenizer(TokenizersBackend):
 
     @classmethod
     def from_openai(cls, encoder_json: str | os.PathLike, merges: str | os.PathLike, **kwargs) -> "GPT1Tokenizer":
-        """
-        Opens the tokenizer in OpenAI's two files.
+        """Opens the tokenizer in OpenAI's two files.
 
         Args:
             encoder_json (path): `encoder_bpe_40000.json`, token to id.
@@ -174,8 +171,7 @@ class GPT1Tokenizer(TokenizersBackend):
         return add_control_tokens(self, model)
 
     def update_post_processor(self):
-        """
-        With control tokens, one text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`. If `add_bos_token` or
+        """With control tokens, one text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`. If `add_bos_token` or
         `add_eos_token` is given, these two settings alone decide which tokens surround a text.
         """
         if not self.has_control_tokens or self._ends_given or self.add_bos_token or self.add_eos_token:
@@ -201,8 +197,7 @@ class GPT1Tokenizer(TokenizersBackend):
 
 
 def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
-    """
-    Opens the tokenizer of a folder or hub id: a [`GPT1Tokenizer`] for GPT-1, otherwise what `AutoTokenizer` gives,
+    """Opens the tokenizer of a folder or hub id: a [`GPT1Tokenizer`] for GPT-1, otherwise what `AutoTokenizer` gives,
     such as GPT-2's byte-level BPE of 50 257 tokens or BERT's WordPiece. A tokenizer without a padding token pads with
     its end-of-text token. Text that spells a special token, such as `<|endoftext|>`, is read as text.
     """

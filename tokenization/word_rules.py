@@ -355,8 +355,7 @@ def is_plain(text: str) -> bool:
 
 @cache
 def plain_preparation():
-    """
-    A `preparation` of plain text in half the time. Its words are the same, their offsets are not: it needs no table
+    """A `preparation` of plain text in half the time. Its words are the same, their offsets are not: it needs no table
     and no composition of letters, and puts a space beside a sign only where none is.
     """
     singles = f"[{_characters(SINGLES)}\n]"

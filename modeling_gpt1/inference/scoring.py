@@ -196,8 +196,7 @@ class Scorer:
     def score_ids(
         self, requests: Iterable[ScoringRequest | tuple[Sequence[int], Sequence[Sequence[int]]]]
     ) -> list[list[ContinuationScore]]:
-        """
-        Scores token ids.
+        """Scores token ids.
 
         If a request is longer than the model can read, the beginning of its context is cut. All continuations of the
         request see the same context. A warning says how many requests were cut. Without a context and without
@@ -302,8 +301,7 @@ class Scorer:
 
 
 class CausalLMScorer(Scorer):
-    """
-    Scores continuations of contexts in batches, as if each were scored alone.
+    """Scores continuations of contexts in batches, as if each were scored alone.
 
     Args:
         model ([`PreTrainedModel`]): any causal language model whose output has `logits`. A model without a
@@ -327,9 +325,8 @@ class CausalLMScorer(Scorer):
         return [start] if around[:1] == [start] and around != [start, extract] else []
 
     def _try(self) -> None:
-        """
-        Raises:
-            ValueError: the model restores masked tokens, or another last token changes what it predicts before it.
+        """Raises:
+        ValueError: the model restores masked tokens, or another last token changes what it predicts before it.
         """
         model = self.model
         size = model.config.get_text_config().vocab_size
@@ -530,8 +527,7 @@ def _select_rows(cache: Cache, rows: torch.Tensor) -> Cache:
 def _score_targets(
     logits: torch.Tensor, positions: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> torch.Tensor:
-    """
-    Log-probability of each row's targets at its positions, and 1 if a target is the most probable one, row by row,
+    """Log-probability of each row's targets at its positions, and 1 if a target is the most probable one, row by row,
     `[N, 2]` on the CPU; `logits [B, T, V]`.
     """
     rows = torch.tensor([row for row, of_row in enumerate(positions) for _ in of_row], device=logits.device)
