@@ -50,8 +50,7 @@ def run_together(num_processes: int, program: Path | str, *arguments: str | Path
 def fork_together(
     num_processes: int, program: Path | str, *arguments: str | Path, **environment: str
 ) -> tuple[list[int], str]:
-    """
-    Exit codes and output of processes that run a script, or a module by its name, as `torchrun` starts several.
+    """Exit codes and output of processes that run a script, or a module by its name, as `torchrun` starts several.
 
     They are forked from a server that has imported torch, transformers and the package: the imports of fresh
     interpreters take longer than most tests. If one fails, the others are ended.
