@@ -649,7 +649,7 @@ def check_extract_token(model: "GPT1TaskModel", inputs: dict[str, torch.Tensor |
         is_lacking = is_lacking & inputs["attention_mask"].bool().any(-1).view_as(is_lacking)
     if is_lacking.any():
         logger.warning(
-            f"{int(is_lacking.sum())} sequences of the first batch lack the extract token [e] "
+            f"{int(is_lacking.sum())} of {is_lacking.numel()} sequences of the first batch lack the extract token [e] "
             f"(`config.extract_token_id` is {token_id}), at which the task head reads them: their texts were encoded "
             "without [s], [$] and [e], and the head reads the last token. Call `add_control_tokens(tokenizer, model)` "
             "(`from modeling_gpt1 import add_control_tokens`) after loading both and before encoding texts; for a "
@@ -663,7 +663,7 @@ def check_extract_token(model: "GPT1TaskModel", inputs: dict[str, torch.Tensor |
             return  # a script without columns may have trained on pairs
         if is_wrong.any():
             logger.warning(
-                f"{int(is_wrong.sum())} sequences of the first batch are not what the traversal "
+                f"{int(is_wrong.sum())} of {len(is_wrong)} sequences of the first batch are not what the traversal "
                 f"{model.config.traversal!r} was trained on. Give the tokenizer or the pipeline {needed}."
             )
 

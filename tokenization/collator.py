@@ -19,7 +19,7 @@ from .control_tokens import CONTROL_TOKENS, check_tokenizer
 from .family import FamilyForm
 from .planning import BatchPlan, plan_batch, plan_blocks
 from .tokenization_gpt1 import GPT1Tokenizer
-from .traversal import TRAVERSALS, ControlIds, Traversed, check_columns_by_role, check_max_length
+from .traversal import TRAVERSALS, ControlIds, Traversed, check_max_length, check_roles
 
 NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
 
@@ -94,21 +94,13 @@ class TraversalCollator:
     multi_label: bool = False
 
     def __post_init__(self):
-        if self.traversal not in TRAVERSALS:
-            raise ValueError(f'Unknown traversal "{self.traversal}". Choose one of: {", ".join(TRAVERSALS)}.')
+        check_tokenizer(self.tokenizer)
+        check_roles(self.traversal, self.columns)
         self._kind = TRAVERSALS[self.traversal]
         if self.regression and self._kind.has_choices:
             raise ValueError("multiple_choice does not support regression: its label is the right choice's index.")
         if self.both_orders and self.traversal != "similarity":
             raise ValueError(f"both_orders is for pairs of similarity, not for {self.traversal}. Leave it out.")
-        check_tokenizer(self.tokenizer)
-        check_columns_by_role(self.columns)
-        needed, optional = self._kind.roles, (*self._kind.optional_roles, "label")
-        if not set(needed) <= set(self.columns) <= {*needed, *optional}:
-            raise ValueError(
-                f"`columns` has the roles {', '.join(self.columns) or 'none'}; {self.traversal} needs "
-                f"{', '.join(needed)}, and may have {', '.join(optional)}. Correct `columns`."
-            )
         self._label_column = self.columns.get("label")
         if not isinstance(self._label_column, str | None):
             raise ValueError(f"The role label needs the name of one column; it was given {self._label_column!r}.")

@@ -81,9 +81,8 @@ def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBas
     """
     if not has_size_for(config, len(tokenizer)):
         raise ValueError(
-            f"The tokenizer has {len(tokenizer)} tokens, but the model's vocabulary has {config.vocab_size}. Call "
-            "`tokenization.add_control_tokens(tokenizer, model)` to grow both together, or open the tokenizer saved "
-            "with the model."
+            f"The tokenizer has {len(tokenizer)} tokens, but the model's vocabulary has {config.vocab_size}. Take the "
+            "tokenizer saved with the model, or call `tokenization.add_control_tokens(tokenizer, model)` to grow both."
         )
     for name in (f"{token}_id" for token in CONTROL_TOKENS):
         of_model, of_tokenizer = getattr(config, name), getattr(tokenizer, name, None)

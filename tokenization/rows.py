@@ -33,7 +33,7 @@ from datasets.exceptions import DatasetGenerationError
 from transformers.utils import logging
 
 from .tasks import Task, get_task, nearest
-from .traversal import TRAVERSALS, check_columns_by_role
+from .traversal import TRAVERSALS, check_roles
 
 logger = logging.get_logger(__name__)
 # The readers of `datasets` log an error that they raise as well.
@@ -196,7 +196,7 @@ def _write_labels(
         logger.warning_once(f"{source}: labels are read as places of classes: 0 is {next(iter(ids))!r}, and so on.")
     dtype = Value("float32" if task.regression else "int64")
     number = "the place of a choice, 0 the first" if "choices" in task.columns else "a whole number"
-    number = "a number with a decimal point, such as 3.5" if task.regression else number
+    number = "a number such as 3 or 3.5" if task.regression else number
     needed = f"one of {listed(ids)}" if ids else number
     if task.multi_label:
         dtype = List(Value("float32"))
@@ -234,7 +234,9 @@ def _write_labels(
         )
         if ids and any(labels[row] == HIDDEN for row in bad):
             what += f"{MEANS_HIDDEN} If it is a class, give the classes names."
-        if not skip or not kept:
+        are_from_1 = "choices" in task.columns and 0 not in found and any(labels[row] == most[row] for row in bad)
+        what += " No label is 0: if they count from 1, subtract 1 from each." if are_from_1 else ""
+        if not skip or not kept or are_from_1:
             or_skip = "" if skip is None else ", or pass `skip_bad_rows` to leave them out"
             raise ValueError(f"{what} Correct or remove them{or_skip}.")
         logger.warning(f"{what} They are left out.")
@@ -386,12 +388,12 @@ def load_files(
     Raises:
         ValueError: files, columns or labels are not what the task needs.
     """
-    has_classes = not regression and not (traversal in TRAVERSALS and TRAVERSALS[traversal].has_choices)
-    check_columns_by_role(columns)
+    check_roles(traversal, columns)
+    has_classes = not regression and not TRAVERSALS[traversal].has_choices
     columns = {"label": "label", **columns}
     used = Counter(chain.from_iterable([of] if isinstance(of, str) else of for of in columns.values()))
     if (twice := used.most_common(1)[0])[1] > 1:
-        raise ValueError(f"`columns` has {twice[0]!r} twice, and a model would read it twice. Leave one of them out.")
+        raise ValueError(f"`columns` has {twice[0]!r} twice, and a model would read it twice. Give each role its own.")
     if not isinstance(files, Mapping) or not all(isinstance(file, str | Path | Dataset) for file in files.values()):
         needed = 'a path or `datasets.Dataset` for each split, as {"train": "a.csv"}; `Dataset.from_list` makes one'
         raise ValueError(f"`files` is {str(files)[:99]!r}. Give {needed}.")

@@ -94,17 +94,25 @@ def multiple_choice(
 def check_max_length(traversal: str, max_length: int, with_question: bool = False) -> None:
     """Raises ValueError where `max_length` has no room for the control tokens and one token of each segment."""
     needed = 3 if traversal == "classification" else 5 + with_question
-    if max_length < needed:
+    if isinstance(max_length, str) or max_length < needed:
         raise ValueError(
-            f"max_length is {max_length}, but {traversal}{' with a question' if with_question else ''} needs at least "
-            f"{needed}: its control tokens and one token of each segment. Raise max_length."
+            f"max_length is {max_length!r}, but {traversal}{' with a question' if with_question else ''} needs at "
+            f"least {needed}: its control tokens and one token of each segment. Raise max_length."
         )
 
 
-def check_columns_by_role(columns: Mapping[str, str | list[str]]) -> None:
-    """Refuses a list of columns, or one."""
+def check_roles(traversal: str, columns: Mapping[str, str | list[str]]) -> None:
+    """Raises ValueError where there is no such traversal, or `columns` do not have its roles."""
+    if traversal not in TRAVERSALS:
+        raise ValueError(f'Unknown traversal "{traversal}". Choose one of: {", ".join(TRAVERSALS)}.')
     if not isinstance(columns, Mapping):
         raise ValueError(f"`columns` is {columns!r}. Name the column of each role, as {{'text': 'review'}}.")
+    needed, optional = TRAVERSALS[traversal].roles, (*TRAVERSALS[traversal].optional_roles, "label")
+    if not set(needed) <= set(columns) <= {*needed, *optional}:
+        raise ValueError(
+            f"`columns` has the roles {', '.join(columns) or 'none'}; {traversal} needs {', '.join(needed)}, and may "
+            f"have {', '.join(optional)}. Correct `columns`: the role comes first, then its column."
+        )
 
 
 def cut_pair(first: Sequence[int], second: Sequence[int], budget: int) -> tuple[list[int], list[int]]:

@@ -101,6 +101,9 @@ class CommandParser(HfArgumentParser):
             at = len(list(takewhile(lambda word: not word.startswith("--"), words)))
             words[at:at] = self.words_of(given.config)
         self.check_flags(words)
+        for flag in ("--columns", "--config_overrides"):  # the last alone would count
+            if sum(word.partition("=")[0] == flag for word in args) > 1:
+                raise ValueError(f"{flag} is given twice. Write all its values after one.")
         namespace, rest = super().parse_known_args(words)
         if getattr(namespace, "preset", None):
             preset = read_settings(PRESETS)[namespace.preset]
@@ -228,8 +231,10 @@ def check_model(flag: str, name: str | None) -> None:
     if name is None or Path(name, "config.json").is_file():
         return
     is_beside_models = "/" in name and any(Path(name).parent.glob("*/config.json"))
-    if Path(name).exists() or name.count("/") > 1 or is_beside_models:
-        raise ValueError(f"{flag} {name} is no folder with a config.json. Pass one, or a hub id such as owner/name.")
+    near = nearest(name, ["gpt1-novels"])
+    if Path(name).exists() or name.count("/") > 1 or is_beside_models or near:
+        which = f"{flag} {name} is no folder with a config.json{near}"
+        raise ValueError(f"{which}. Pass one, or a hub id such as owner/name.")
 
 
 def read_with_model(command: str, words: list[str]) -> Any:

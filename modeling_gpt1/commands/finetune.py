@@ -45,6 +45,7 @@ from .arguments import at_revision, check_model, check_unknown, parser_of
 
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
+SPLITS = {"train": "train", "eval": "validation", "predict": "test"}  # by use
 MANY_ROWS = 20  # that should not all be of one class
 KEPT_AT_A_RESUME = "task train_file dataset_name dataset_config_name train_split max_train_samples max_length".split()
 OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter skip_bad_rows regression".split()
@@ -148,8 +149,8 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
         role, _, names = pair.partition("=")
         if not role or not names:
             raise ValueError(f"--columns has {pair!r}; role=column is needed, such as text=review.")
-        if re.search(r",\w+=", names):
-            raise ValueError(f"--columns has {pair!r}. Separate the pairs by spaces.")
+        if re.search(r"[,\s]\w+=", names):
+            raise ValueError(f"--columns has {pair!r} as one. Write several pairs, as in --columns text=a label=b.")
         columns[role] = parts if len(parts := next(csv.reader([names]))) > 1 else parts[0]
     return columns
 
@@ -218,7 +219,7 @@ def load_data(
         columns, files = data_args.complete(config, training_args.do_train), data_args.files
         if data_args.dataset_name is not None:
             found = load_dataset(data_args.dataset_name, data_args.dataset_config_name)
-            names = {split: getattr(data_args, f"{split}_split") for split in ("train", "validation", "test")}
+            names = {split: getattr(data_args, f"{split}_split") for split in SPLITS.values()}
             files = {split: found[name] for split, name in names.items() if name in found}
         # A model that this run does not train keeps its own classes.
         label_names = None if training_args.do_train else list(config.id2label.values())
@@ -234,10 +235,11 @@ def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, 
         is_asked, limit = getattr(training_args, f"do_{use}"), getattr(data_args, f"max_{use}_samples")
         names = [name for name in names if is_asked and name in splits]
         if is_asked and not names:
+            flag = "--eval_strategy" if use == "eval" and training_args.eval_strategy != "no" else f"--do_{use}"
+            place = "Add its file to --data_dir" if data_args.task else f"Pass --{SPLITS[use]}_file"
             raise ValueError(
-                f"--do_{use} needs a split for it, but the data has: {', '.join(splits)}. Add its file to --data_dir, "
-                "or pass --train_file to train, --validation_file to evaluate, --test_file to predict; a data set of "
-                "the hub may need --train_split, --validation_split or --test_split."
+                f"{flag} needs a split for it, but the data has: {', '.join(splits)}. {place}, or leave {flag} out; "
+                f"of a data set of the hub, name the split as --{SPLITS[use]}_split."
             )
         chosen[use] = {name: draw_places(len(splits[name]), limit, seed) for name in names}
     return chosen
@@ -281,8 +283,9 @@ def check_rows(
             if use == "train" and len(counts) > max(MANY_ROWS, counts.total() / 2):
                 label = task.columns["label"]
                 logger.warning(f"Column {label!r} has {len(counts):,} classes in {num_rows:,} rows: is it the label?")
-            elif use == "train" and (once := [name for at, name in enumerate(task.label_names) if counts[at] == 1]):
-                logger.warning(f"A single row of {source} has the class {listed(once)}: is it a mistyped one?")
+            elif use == "train" and not data_args.max_train_samples:
+                for name in (name for at, name in enumerate(task.label_names) if counts[at] == 1):
+                    logger.warning(f"A single row of {source} has the class {name}: is it a mistyped one?")
             names = task.label_names or range(max(counts, default=-1) + 1)
             numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(names)]
             of_classes = f" ({listed(numbers)})" if counts else ""

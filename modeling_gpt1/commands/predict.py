@@ -70,7 +70,8 @@ class PredictionArguments(OpenedModel):
 
 def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task, Dataset]:
     """The task that a fine-tuned folder stores, and the file's rows, whose labels are numbers if all can be."""
-    columns = {**(config.columns or {}), **finetune.parse_columns(args.columns)}
+    given = finetune.parse_columns(args.columns)
+    columns = {**(config.columns or {}), **given}
     has_head = finetune.has_task_head(config)
     if config.traversal is None or not columns or not has_head:
         lacks = "traversal or no columns (--columns) of a task" if has_head else "task head at [e]"
@@ -84,6 +85,9 @@ def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task
         task, splits = load({"test": args.file}, columns={**columns, "label": "no column"})
         task = finetune.check_labels(task, splits, config)
         print(f"The predictions have no score. {error}", file=sys.stderr)
+    else:
+        if args.metric_name or "label" in given:
+            check_columns(args.file, splits["test"].column_names, "label", task.columns["label"])
     return replace(task, metrics=(args.metric_name,)) if args.metric_name else task, splits["test"]
 
 

@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import logging
-import math
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from huggingface_hub.errors import StrictDataclassError
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.hf_argparser import HfArg
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length
 
 from tokenization.rows import counted
@@ -99,6 +97,8 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     pattern the folder's name counts, too.
     """
     folder = Path(args.output_dir)
+    if folder.is_file():
+        raise ValueError(f"--output_dir {folder} is a file. Pass a folder.")
     if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(
             f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, "
@@ -164,7 +164,7 @@ class RunCallback(TrainerCallback):
     def __init__(self, lines: list[str], checkpoint: str | None, parser: CommandParser) -> None:
         self.lines, self.checkpoint, self.parser, self.is_finished = lines, checkpoint, parser, False
 
-    def on_train_begin(self, args, state, control, train_dataloader=None, lr_scheduler=None, **kwargs):
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.is_finished = state.global_step >= state.max_steps
         state.compute_steps(args, state.max_steps)  # a resumed run logs and saves as often as it is told now
         rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
@@ -181,19 +181,6 @@ class RunCallback(TrainerCallback):
             return
         self.parser.settings |= {name: getattr(args, name) for name in OF_OPTIMIZER}  # a checkpoint has its own
         self.parser.write_settings(Path(args.output_dir, SETTINGS))
-        if self.checkpoint is not None and hasattr(lr_scheduler, "lr_lambdas"):
-            planned = TrainerState.load_from_json(str(Path(self.checkpoint, TRAINER_STATE_NAME))).max_steps
-            was = lr_scheduler.get_last_lr()[0]
-            if planned != state.max_steps:
-                lr_scheduler.last_epoch -= 1
-                lr_scheduler.step()  # otherwise the next update would have the rate of the old plan
-            now = lr_scheduler.get_last_lr()[0]
-            if args.should_log and not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-12):
-                how = "rises" if now > was else "falls"
-                logger.warning(
-                    f"The learning rate is planned over {counted(state.max_steps, 'update')} now, {planned:,} before: "
-                    f"it {how} from {was:.1e} to {now:.1e}. Pass the old length to go on as before."
-                )
         if args.should_log and (warm_up := args.get_warmup_steps(state.max_steps)) >= state.max_steps:
             logger.warning(
                 f"The warm-up of {counted(warm_up, 'update')} does not end within the {state.max_steps:,} of the run: "

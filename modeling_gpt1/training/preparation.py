@@ -161,8 +161,11 @@ def add_adapter(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, peft
     Raises:
         ValueError: the model has no place, so that nobody could open the adapter.
     """
-    from peft import get_peft_model
+    from peft import PeftConfig, get_peft_model
 
+    if not isinstance(peft_config, PeftConfig) or peft_config.task_type not in (None, "SEQ_CLS"):
+        kind = getattr(peft_config, "task_type", type(peft_config).__name__)
+        raise ValueError(f"`peft_config` is a {kind}. Pass one like `LoraConfig(r=16)`, without another `task_type`.")
     if not model.name_or_path:
         raise ValueError("An adapter is saved without its base, which is fresh. Save and open it, or train it whole.")
     peft_config = copy.deepcopy(peft_config)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from huggingface_hub import CommitInfo
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import DataCollatorWithPadding, PreTrainedModel, TrainingArguments, default_data_collator
 from transformers.trainer_utils import BestRun, EvalLoopOutput, has_length
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
@@ -56,6 +56,9 @@ class _GPT1BaseTrainer(ResumableTrainer):
     """
 
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
+        if isinstance(model, str) or not isinstance(args, TrainingArguments | None):
+            what = f"`model` is {model!r}" if isinstance(model, str) else f"`args` is {args!r:.99}"
+            raise ValueError(f"{what}. Pass a model that is open, and a `GPT1TrainingArguments` or its like.")
         if args is not None:
             check_arguments(args)
             check_launch(args)
@@ -71,9 +74,14 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if isinstance(rows, dict):
             raise ValueError(f"`train_dataset` has the splits {', '.join(rows)}. Pass one, such as `rows['train']`.")
         if isinstance(rows, str) or hasattr(rows, "iloc"):
-            raise ValueError(f"`train_dataset` is a {type(rows).__name__}. Pass rows, as `load_files` gives them.")
+            kind = type(rows).__name__
+            raise ValueError(f"`train_dataset` is a {kind}. Pass rows, as `load_files` or `load_blocks` gives them.")
         if rows is not None and has_length(rows) and not len(rows):
             raise ValueError("`train_dataset` has no rows. Pass at least one, or leave it out.")
+        is_default = self.data_collator is default_data_collator or type(self.data_collator) is DataCollatorWithPadding
+        columns = getattr(rows, "column_names", None) or ["input_ids"]
+        if is_default and {"input_ids", "inputs_embeds"}.isdisjoint(columns):
+            raise ValueError("`train_dataset` has no `input_ids`. Pass the `data_collator` that encodes its rows.")
         self._has_own_loss = self.compute_loss_func is None
         # Otherwise the first process reads a stream for all, and fails if batches differ in length.
         self.accelerator.dataloader_config.dispatch_batches = False

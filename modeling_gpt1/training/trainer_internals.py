@@ -34,6 +34,7 @@ from .checkpoint import (
     explained,
     keep_settings,
     leave_out_tied_weights,
+    plan_anew,
     publish_checkpoint,
     publish_model,
     read_content,
@@ -127,6 +128,7 @@ class ResumableTrainer(Trainer):
             return
         content = read_content(self._checkpoint)
         keep_settings(self._checkpoint, content.get("settings", {}), self.args, self.train_dataset)
+        plan_anew(self._checkpoint, self.lr_scheduler, self.state.max_steps)
         progress = content["progress"]
         self._total_loss_scalar = progress["total_loss"]
         losses = progress["running_losses"]

@@ -203,7 +203,7 @@ def test_a_data_set_of_the_hub_trains_as_its_files_do(tokenizer_folder, tmp_path
     assert weights[0] == weights[1]
     rest = [*files[6:], *fresh_model(tokenizer_folder), *training(tmp_path / "wrong")]
     refusal([*hub[:2], "--do_eval", *rest], "--do_eval needs a split", "has: train, test", "--validation_split")
-    refusal([*hub[:2], *files, *rest], "Files and a data set were given")
+    refusal([*hub[:2], *files[:6], *rest], "Files and a data set were given")
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
@@ -386,6 +386,7 @@ def test_many_rows_of_one_predicted_class_are_told(kind, numbers, is_told, folde
     [
         (["happy"] * 9 + ["sad"] * 9 + ["hapy"], "A single row of {file} has the class hapy: is it a mistyped one?"),
         (["happy"] * 9 + ["sad"] * 9 + ["hapy"] * 2, None),
+        (["happy", "sad"] + ["hapy"] * 2, "--max_train_samples 3"),  # few of a class, by the draw
         (list(map(str, range(100, 124))), "Column 'mood' has 24 classes in 24 rows: is it the label?"),
         (list(map(str, range(100, 124))) * 2, None),
     ],
@@ -393,7 +394,8 @@ def test_many_rows_of_one_predicted_class_are_told(kind, numbers, is_told, folde
 def test_classes_that_look_mistaken_are_told(moods, told, tokenizer_folder, tmp_path, caplog):
     file = write_rows(tmp_path / "train.jsonl", [{"review": GOOD, "mood": mood} for mood in moods])
     data = ["--train_file", file, "--traversal", "classification", "--columns", *COLUMNS["classification"]]
-    finetune.main([*data, *fresh_model(tokenizer_folder), *training(tmp_path / "run", "--max_steps", "1")])
+    more, told = (told.split(), None) if (told or "").startswith("--") else ([], told)
+    finetune.main([*data, *fresh_model(tokenizer_folder), *training(tmp_path / "run", "--max_steps", "1", *more)])
     found = [line for line in caplog.messages if line.endswith("?")]
     assert found == ([] if told is None else [told.format(file=file)])
 
@@ -502,7 +504,7 @@ REFUSALS = [
     (["--train_file", "{train}", *MODEL], "--traversal is missing", "classification, entailment"),
     ([*OWN[:4], *MODEL], "--columns is missing", "text=review label=stars"),
     ([*OWN[:4], "--columns", "review", *MODEL], "--columns has 'review'", "text=review"),
-    ([*OWN, "--do_eval", *MODEL], "--do_eval", "has: train", "--validation_file to evaluate"),
+    ([*OWN, "--do_eval", *MODEL], "--do_eval", "has: train", "Pass --validation_file, or leave --do_eval out"),
     (["--task", "sst2", "--data_dir", "{task}", "--do_predict", *MODEL], "--do_predict", "has: train", "--data_dir"),
     ([*OWN, *FRESH, "n_embd=8,vocab_size=9"], "'vocab_size=9'", "does not come from the tokenizer"),
     ([*OWN, "--validation_file", "{strange}", *MODEL], "1 of 1 row of {strange}", "'angry'", "happy, sad"),
@@ -713,6 +715,16 @@ def test_labelled_rows_are_scored(kind, labels, metrics, folders, tmp_path, caps
         assert "have a label" not in printed.err
     else:
         assert printed.err.splitlines()[-1] == f"2 rows have a label · {expected}"
+
+
+@pytest.mark.parametrize(
+    "more, needed", [(["--columns", "label=moood"], "'moood'"), (["--metric_name", "f1"], "'mood'")]
+)
+def test_a_score_that_is_asked_for_needs_labels(more, needed, folders, tmp_path):
+    file = write_rows(tmp_path / "new.jsonl", [{"review": GOOD, "mod": "happy"}])
+    words = [str(folders / "classification"), "--file", file, "--device", "cpu", *more]
+    told = helpers_refusals.refusal(predict.main, words)
+    assert f"{file} has no column {needed} for the role label (did you mean 'mod'?)" in told
 
 
 def test_no_class_name_is_run_as_a_formula():

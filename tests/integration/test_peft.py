@@ -297,6 +297,13 @@ def test_without_peft_one_sentence_says_what_to_install(base, tmp_path, monkeypa
     assert "peft is not installed" in entry.sentence_of(missing.value)
 
 
+@pytest.mark.parametrize("base", ["gpt1"], indirect=True)
+@pytest.mark.parametrize(("given", "kind"), [({"r": 4}, "dict"), (LoraConfig(task_type="CAUSAL_LM"), "CAUSAL_LM")])
+def test_other_configurations_are_refused(base, given, kind):
+    with pytest.raises(ValueError, match=f"`peft_config` is a {kind}. Pass one like `LoraConfig.r=16.`, without"):
+        prepare_finetuning(base, "rte", peft_config=given)
+
+
 def test_virtual_tokens_are_refused(tmp_path):
     base = make_model("classification", make_tokenizer())
     sizes = {"token_dim": 32, "num_layers": 2, "num_attention_heads": 4}

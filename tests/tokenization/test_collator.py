@@ -268,6 +268,7 @@ def test_rows_with_and_without_a_label(letters, row):
         (lambda of: TraversalCollator(of, "classification", TEXT)({"sentence": "a"}), "Pass `.row.`, or several"),
         (lambda _: load_files({}, "classification", ["text"]), r"`columns` is \['text'\]. Name .* {'text': 'review'}"),
         (lambda _: load_task({"text": "review"}), "A task is a dict. Pass a name, or the first that `load_files`"),
+        (lambda of: TraversalCollator(of, "classification", TEXT, max_length="48"), "max_length is '48', but"),
         (lambda _: prepare_finetuning(torch.nn.Linear(1, 1), "sst2"), "`model` is a Linear. Pass a folder, a hub id"),
     ],
 )

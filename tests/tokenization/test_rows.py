@@ -405,11 +405,12 @@ def moods(*labels):
         (moods("a", "7"), {"label_names": ["a", "b"]}, ["row 1: ", "'7'", "one of a, b"]),
         (moods("a", "b"), {"columns": {"text": "text", "label": "mood"}}, ["no column 'text'", "'body', 'mood'"]),
         (moods("a", "b"), {"columns": {"text": "bode", "label": "mood"}}, ["'bode'", "(did you mean 'body'?)"]),
-        (moods("a", "b"), {"columns": {"text": ["body", "mood"], "label": "mood"}}, ["'mood' twice", "Leave one"]),
-        (moods("3,5", "1"), {"regression": True}, ["'3,5'", "a number with a decimal point, such as 3.5"]),
+        (moods("a", "b"), {"columns": {"text": ["body", "mood"], "label": "mood"}}, ["'mood' twice", "its own"]),
+        (moods("3,5", "1"), {"regression": True}, ["'3,5'", "The label needs a number such as 3 or 3.5"]),
         (moods("1", "x"), {"regression": True}, ["row 1: ", "'x'", "1 of 2 rows"]),
         (moods("1", "2"), {"regression": True, "num_labels": 3}, ["1 class (", "`num_labels` is 3"]),
-        (moods("a", "b"), {"traversal": "ranking"}, ["'ranking'", "Choose one of classification"]),
+        (moods("a", "b"), {"traversal": "ranking"}, ['"ranking"', "Choose one of: classification"]),
+        (moods("a", "b"), {"columns": {"body": "text", "mood": "label"}}, ["the roles body, mood;", "comes first"]),
     ],
 )
 def test_refusals(tmp_path, rows, options, parts):
@@ -512,6 +513,9 @@ def test_rows_that_cannot_be_used_are_refused_at_once_or_left_out(tmp_path, capl
     options = {"traversal": "multiple_choice", "columns": {"context": "q", "choices": ["a", "b"]}}
     check_refused(lambda: load_files(files, **options), "2 of 4 rows", "row 1: column 'label' has '2'; row 2: ")
     assert load_files(files, **options, skip_bad_rows=True)[1]["train"]["label"][:] == [1, 0]
+    files = {"train": write_rows(tmp_path / "from1.csv", [row for row in quiz if row["label"]])}
+    from_1 = "No label is 0: if they count from 1, subtract 1"  # without row 1 all would be one place off
+    check_refused(lambda: load_files(files, **options, skip_bad_rows=True), "2 of 3 rows", from_1)
     ids = write_rows(tmp_path / "ids.csv", moods("0", "3", "1"))
     options = {"label_names": ["a", "b"], "skip_bad_rows": True}
     assert load_files({"validation": ids}, "classification", COLUMNS, **options)[1]["validation"]["mood"][:] == [0, 1]

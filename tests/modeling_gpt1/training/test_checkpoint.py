@@ -272,7 +272,8 @@ def test_other_settings_are_told(tmp_path, monkeypatch):
     trainer = make_fine_tuning(tmp_path / "task", max_steps=6)
     trainer.args.lm_coef = 0.1
     trainer.train(resume_from_checkpoint="auto")
-    assert "with other settings: lm_coef was None and is 0.1. Pass" in said[-1]
+    assert "with other settings: lm_coef was None and is 0.1. Pass" in said[-2]
+    assert "planned over 6 updates now, 3 before: it rises from 0.0e+00 to 2.5e-02. Pass the old length" in said[-1]
     for rows, told in (
         (ROWS, None),
         (ROWS[::-1], r"train_dataset was (\d+) rows \(\w{8}\) and is \1 rows \(\w{8}\)\."),

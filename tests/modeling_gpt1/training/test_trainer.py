@@ -6,6 +6,7 @@ from functools import partial
 import helpers_pretraining
 import pytest
 import torch
+from datasets import Dataset
 from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer, make_trainer, training_log
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
@@ -154,10 +155,17 @@ class TestFit:
         parts, splits = self._trainer(tmp_path), {"train": Rows("classification"), "test": Rows("classification")}
         with pytest.raises(ValueError, match="has the splits train, test. Pass one, such as"):
             GPT1Trainer(parts.model, parts.args, parts.data_collator, splits)
-        with pytest.raises(ValueError, match="`train_dataset` is a str. Pass rows, as `load_files` gives them"):
+        with pytest.raises(ValueError, match="`train_dataset` is a str. Pass rows, as `load_files` or"):
             GPT1Trainer(parts.model, parts.args, parts.data_collator, "rows.csv")
-        with pytest.raises(ValueError, match="`train_dataset` has no rows. Pass at least one"):
-            GPT1Trainer(parts.model, parts.args, parts.data_collator, [])
+        rows = Dataset.from_list([{"text": "a", "label": 0}])
+        for given, message in (
+            ((parts.model, parts.args, parts.data_collator, []), "`train_dataset` has no rows. Pass at least one"),
+            ((parts.model, parts.args, None, rows), "has no `input_ids`. Pass the `data_collator` that"),
+            ((parts.model, "runs"), "`args` is 'runs'. Pass a model that is open, and a `GPT1TrainingArg"),
+            (("runs", parts.args), "`model` is 'runs'. Pass a model that is open"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                GPT1Trainer(*given)
 
     def test_the_collator_learns_the_number_of_labels(self, tmp_path):
         assert self._trainer(tmp_path).data_collator.num_labels == 3
@@ -165,7 +173,7 @@ class TestFit:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"config": {"vocab_size": 60}}, "53 tokens.* has 60. Call `tokenization.add_control_tokens"),
+            ({"config": {"vocab_size": 60}}, "53 tokens.* has 60. Take .* or call `tokenization.add_control_tokens"),
             ({"config": {"extract_token_id": 3}}, "`extract_token_id` is 3 .* 52 in the tokenizer. Open"),
             ({"config": {"traversal": "entailment"}}, "'classification' batches.*'entailment'. Give both"),
             ({"collator": {"max_length": 97}}, "97 tokens .* positions for 96 .* Pass a smaller `max_length`"),
