@@ -17,6 +17,8 @@ from typing import Literal
 
 from transformers.hf_argparser import HfArg
 
+from tokenization.rows import counted
+
 from ..evaluation import babylm, report
 from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
 from ..storage.reading import one_save
@@ -141,6 +143,11 @@ def main(arguments: list[str]) -> None:
     places = babylm.find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
     # Reading the harness's definitions takes seconds.
     specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate) if by_harness else ([], [])
+    for task in specified:
+        shots, drawn_from = args.num_fewshot, getattr(getattr(task, "sampler", None), "df", None)
+        if shots and drawn_from and shots + (task.fewshot_cfg.split == task.config.test_split) > len(drawn_from):
+            found = f"task {task.config.task!r} has {counted(len(drawn_from), 'row')} to draw from"
+            raise ValueError(f"--num_fewshot is {shots}, but {found}, the row that is asked among them.")
     for model in models:
         results: dict | None = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
         if by_harness:

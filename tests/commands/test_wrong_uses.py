@@ -66,6 +66,8 @@ WRONG = [
         "but at most 64 fit",
         "a model with more positions",
     ),
+    (["zero-shot", "--model", "{0}/model", "--num_shots=-2"], "--num_shots is -2, but must be at least 0."),
+    (["evaluate", "--model", "m", "--tasks", "rte", "--num_fewshot=-1"], "--num_fewshot is -1", "at least 0."),
     (["zero-shot"], "--model and --checkpoints is needed, but neither"),
     (["zero-shot", "--model", "a", "--checkpoints", "b"], "--model and --checkpoints is needed, but both"),
     (["zero-shot", "--checkpoints", "a", "--revision", "b"], "Pass --revision with --model"),
