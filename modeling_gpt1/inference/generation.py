@@ -86,6 +86,8 @@ def continue_prompts(
         raise ValueError(f"`prompts` is the text {prompts!r}, but a list of texts is needed, such as [{prompts!r}].")
     if not model.can_generate():
         raise ValueError(f"A {type(model).__name__} continues no text. Open the folder with GPT1ForCausalLM.")
+    if "max_length" in options:
+        raise ValueError("`max_length` would count the prompt, too. Pass `max_new_tokens`.")
     stop = [stop] if isinstance(stop, str) else stop
     newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
     encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens)

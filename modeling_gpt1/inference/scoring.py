@@ -32,6 +32,7 @@ from transformers.cache_utils import Cache
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
+from tokenization.control_tokens import check_tokenizer
 from tokenization.planning import plan_batch
 
 from ..configuration_gpt1 import GPT1Config
@@ -112,6 +113,10 @@ class Scorer:
         max_length: int | None = None,
         start_ids: Sequence[int] | None = None,
     ):
+        if not hasattr(model, "forward"):
+            raise ValueError(f"`model` is {model!r}. Pass a model, such as `from_pretrained` of its class gives.")
+        if tokenizer is not None:
+            check_tokenizer(tokenizer)
         self.model, self.tokenizer, self.batch_tokens = model, tokenizer, batch_tokens
         self._arguments = inspect.signature(model.forward).parameters
         lengths = (max_length, longest_sequence(model), 1 << 31)
@@ -146,7 +151,8 @@ class Scorer:
         """Scores texts. Context and continuation are read as one text, and the boundary lies between two tokens:
 
         - Spaces at the end of a context belong to the continuation, as in byte-level vocabularies, whose words begin
-          with their space. `("the cat ", ["sat"])` and `("the cat", [" sat"])` are the same.
+          with their space. `("the cat ", ["sat"])` and `("the cat", [" sat"])` are the same. So do line ends that the
+          tokenizer drops there, as GPT-1's does.
         - Where one token would span the boundary, as in `("un", ["happy"])`, the two are tokenised separately.
         - Text that spells a special token, such as `<|endoftext|>`, is read as text; `start_ids` and
           [`~CausalLMScorer.score_ids`] take the tokens themselves.
@@ -166,7 +172,7 @@ class Scorer:
         """The token ids of texts, as [`~CausalLMScorer.score`] scores them."""
         texts = []
         for number, request in enumerate(requests):
-            if isinstance(request, str) or isinstance(request[1], str):
+            if isinstance(request, str) or isinstance(request[1], str) or not isinstance(request[0], str):
                 raise ValueError(
                     f"Request {number} is {request!r}, but a pair of a context and a list of continuations is needed, "
                     'such as ("It was", [" good", " bad"]); the context may be "".'
@@ -177,6 +183,8 @@ class Scorer:
         encoded = []
         for context, wholes in texts:
             context_ids, continuations = next(ids), []
+            if context and not context_ids and not self.start_ids:
+                logger.warning_once(f"The context {context!r} has no token: the text behind it has nothing before it.")
             for whole in wholes:
                 whole_ids = next(ids)
                 if whole_ids[: len(context_ids)] == context_ids:
@@ -429,6 +437,10 @@ class _WholeTextScorer(Scorer):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        needed = scorer_class_of(self.model.config)
+        if self.tokenizer.mask_token_id is None or not isinstance(self, needed | MaskedLMScorer):
+            found = f"{type(self.model).__name__} is for {needed.__name__}"
+            raise ValueError(f"{type(self).__name__} needs a tokenizer with a mask token, and {found}.")
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
         self.max_length = min(self.max_length, self.tokenizer.model_max_length) - 2
         self._padding = self.tokenizer.pad_token_id or 0
