@@ -195,8 +195,8 @@ def _write_labels(
     if are_ids and ids and given:
         logger.warning_once(f"{source}: labels are read as places of classes: 0 is {next(iter(ids))!r}, and so on.")
     dtype = Value("float32" if task.regression else "int64")
-    number = "the place of a choice, 0 the first" if "choices" in task.columns else "a whole number"
-    number += f" from 0 to {len(task.label_names) - 1}" if task.label_names else ""
+    number = f"a whole number from 0 to {task.num_labels - 1}"
+    number = "the place of a choice, 0 the first" if "choices" in task.columns else number
     number = "a number with a decimal point, such as 3.5" if task.regression else number
     needed = f"one of {listed(ids)}" if ids else number
     if task.multi_label:

@@ -17,8 +17,6 @@ from typing import Literal
 
 from transformers.hf_argparser import HfArg
 
-from tokenization.rows import counted
-
 from ..evaluation import babylm, report
 from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
 from ..storage.reading import one_save
@@ -146,8 +144,8 @@ def main(arguments: list[str]) -> None:
     for task in specified:
         shots, drawn_from = args.num_fewshot, getattr(getattr(task, "sampler", None), "df", None)
         if shots and drawn_from and shots + (task.fewshot_cfg.split == task.config.test_split) > len(drawn_from):
-            found = f"task {task.config.task!r} has {counted(len(drawn_from), 'row')} to draw from"
-            raise ValueError(f"--num_fewshot is {shots}, but {found}, the row that is asked among them.")
+            found = f"draws from {len(drawn_from)} in all, which may have the row that is asked"
+            raise ValueError(f"--num_fewshot is {shots}, but task {task.config.task!r} {found}.")
     for model in models:
         results: dict | None = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
         if by_harness:

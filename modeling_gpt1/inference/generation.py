@@ -14,8 +14,7 @@ SHOWN_CHARACTERS = 60  # of a prompt, in an error
 class StopAtStrings(StoppingCriteria):
     """Ends a sequence as soon as its text after the prompt has one of the strings.
 
-    This class replaces `generate(stop_strings=…)`, which does not understand GPT-1's BPE: it misses strings of several
-    tokens and refuses others.
+    It replaces `generate(stop_strings=…)`, which misses strings of several tokens of GPT-1's BPE and refuses others.
 
     Args:
         tokenizer ([`GPT1Tokenizer`]): decodes the text.

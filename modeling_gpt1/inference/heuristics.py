@@ -185,8 +185,7 @@ def evaluate_zero_shot(
         heuristic: a name for `get_heuristic`, or a Heuristic.
         rows: rows with labels, as `load_task` gives them.
         train_rows: rows to show and to choose thresholds on. A row is never shown before itself.
-        num_shots: number of answered rows to show before each row: the same for all. What does not fit is cut at the
-            beginning.
+        num_shots: answered rows to show before each row, the same for all. What does not fit is cut at the beginning.
         calibrate: compare candidates by log P(candidate | context) − log P(candidate | content-free context).
         seed: seed for drawing the rows to show.
 
@@ -214,12 +213,8 @@ def evaluate_zero_shot(
         labels = np.array([heuristic.label_of(row) for row in train_rows])
         threshold = best_threshold(np.array([_values(heuristic, of_row)[0] for of_row in of_training]), labels)
     predictions = [int(score.argmax() if threshold is None else score[0] > threshold) for score in scores]
-    return ZeroShotResult(
-        metrics=_metrics(heuristic, predictions, rows),
-        predictions=predictions,
-        scores=[score.tolist() for score in scores],
-        threshold=threshold,
-    )
+    values = [score.tolist() for score in scores]
+    return ZeroShotResult(_metrics(heuristic, predictions, rows), predictions, values, threshold)
 
 
 def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calibrate: bool) -> None:
@@ -233,8 +228,7 @@ def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calib
             f"Task {name!r} needs at least {needed} training rows here (for the threshold, or to show and one spare), "
             f"but got {num_train}. Pass `train_rows`."
         )
-    unread = set() if heuristic.right is None else {heuristic.task.columns["label"]}
-    read = {*heuristic.task.column_names} - unread
+    read = {*heuristic.task.column_names} - {None if heuristic.right is None else heuristic.task.columns["label"]}
     lacking = [lacks for row in chain(rows, train_rows or ()) if (lacks := read - row.keys())]
     if not rows or lacking:
         found = f"a row without {', '.join(sorted(lacking[0]))}" if lacking else "no rows"

@@ -9,8 +9,7 @@ The zero-shot heuristics in section 5 of "Improving Language Understanding by Ge
   log-probabilities of the hidden tokens: section 2.3 of "Masked Language Model Scoring" (Salazar et al. 2020,
   https://arxiv.org/abs/1910.14659).
 - A denoising encoder-decoder, such as BART, restores a text from a damaged one. The encoder reads the context with one
-  mask in place of the continuation, which is how its pre-training hides a span of any length. The decoder reads the
-  text from its beginning; the log-probabilities of the continuation's tokens add up to that of the continuation.
+  mask in place of the continuation, as in its pre-training. The decoder reads the text from its beginning.
 
 Shapes: B contexts, R continuations, P tokens of a padded context, S tokens of a padded continuation, T tokens of
 both, V vocabulary, N predicted tokens.
@@ -150,9 +149,8 @@ class Scorer:
     def score(self, requests: Iterable[ScoringRequest | tuple[str, Sequence[str]]]) -> list[list[ContinuationScore]]:
         """Scores texts. Context and continuation are read as one text, and the boundary lies between two tokens:
 
-        - Spaces at the end of a context belong to the continuation, as in byte-level vocabularies, whose words begin
-          with their space. `("the cat ", ["sat"])` and `("the cat", [" sat"])` are the same. So do line ends that the
-          tokenizer drops there, as GPT-1's does.
+        - Spaces at the end of a context, and line ends that the tokenizer drops there, as GPT-1's does, belong to the
+          continuation. `("the cat ", ["sat"])` and `("the cat", [" sat"])` are the same.
         - Where one token would span the boundary, as in `("un", ["happy"])`, the two are tokenised separately.
         - Text that spells a special token, such as `<|endoftext|>`, is read as text; `start_ids` and
           [`~CausalLMScorer.score_ids`] take the tokens themselves.
@@ -316,8 +314,7 @@ class CausalLMScorer(Scorer):
             key-value cache, or with a state in its place, reads every context once for each continuation.
         tokenizer ([`PreTrainedTokenizerBase`], *optional*): for [`~CausalLMScorer.score`].
         batch_tokens (`int`, defaults to 2048): maximum tokens of a batch, padding included. A context counts once for
-            each of its continuations, because its keys and values may be copied for them. A batch has at least one
-            continuation.
+            each of its continuations. A batch has at least one continuation.
         max_length (`int`, *optional*): maximum tokens that the model reads at once. Default: its positions.
         start_ids (`list[int]`, *optional*): ids that stand before every context and are never cut. Default: the
             beginning-of-text id if the tokenizer puts one before a text by itself, otherwise none.
@@ -439,8 +436,8 @@ class _WholeTextScorer(Scorer):
         super().__init__(*args, **kwargs)
         needed = scorer_class_of(self.model.config)
         if self.tokenizer.mask_token_id is None or not isinstance(self, needed | MaskedLMScorer):
-            found = f"{type(self.model).__name__} is for {needed.__name__}"
-            raise ValueError(f"{type(self).__name__} needs a tokenizer with a mask token, and {found}.")
+            named, found = type(self).__name__, type(self.model).__name__
+            raise ValueError(f"{named} needs a tokenizer with a mask token, and {found} is for {needed.__name__}.")
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
         self.max_length = min(self.max_length, self.tokenizer.model_max_length) - 2
         self._padding = self.tokenizer.pad_token_id or 0

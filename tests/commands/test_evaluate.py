@@ -82,7 +82,7 @@ def test_a_task_with_dollars_is_no_formula(tmp_path):
         (["--model", "{0}/model", "--data_dir", "{0}"], "Task 'copa' needs a file validation ("),
         (
             ["--model", "{0}/model", "--data_dir", "{0}/rows", "--num_fewshot", "2"],
-            "--num_fewshot is 2, but task 'copa' has 2 rows to draw from, the",
+            "--num_fewshot is 2, but task 'copa' draws from 2 in all, which",
         ),
         (
             ["--model", "{0}/model", "--tasks", "cop"],

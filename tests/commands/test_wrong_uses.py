@@ -51,6 +51,8 @@ WRONG = [
     ([*GENERATE, "{0}/model", "--prompt_file", "nowhere.txt"], "nowhere.txt: No such file"),
     ([*GENERATE, "{0}/model", "--prompt_file", "{0}/blank.txt"], "--prompt_file {0}/blank.txt has no prompts"),
     ([*GENERATE, "{0}/model", "--prompt_file", "{0}/train.csv"], "{0}/train.csv is a table", "a prompt per line"),
+    ([*TEXT, "--tokenizer_name", "runs/bok"], "runs/bok is no folder here, and no id of the hub whose tokenizer"),
+    ([*TEXT, "--tokenizer_name", "{0}/bok"], "There is no folder {0}/bok. Pass one with a tokenizer, or a hub id"),
     ([*GENERATE, "{0}/bare", "--prompts", "a"], "{0}/bare has no tokenizer"),
     ([*GENERATE, "{0}/roberta", "--prompts", "a"], "--model {0}/roberta is a roberta"),
     (["predict", "m", "--file", "{0}/train.csv", "--output_file", "o.xlsx"], "--output_file o.xlsx", ".csv or .jsonl"),

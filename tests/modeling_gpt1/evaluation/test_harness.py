@@ -380,7 +380,7 @@ def test_tasks_and_rows_that_are_not_there(data_dir, tmp_path, task, message):
     ("task", "fields", "parts"),
     [
         ("rte", {"label": "no"}, ["row 0: column 'label' has 'no'", "one of entailment, not_entailment"]),
-        ("rte", {"label": 2}, ["{path}", "row 0: column 'label' has 2", "a whole number from 0 to 1"]),
+        ("rte", {"label": 2}, ["{path}", "row 0: column 'label' has 2", "a whole number from 0 to 1."]),
         ("rte", {"label": -1}, ["Task 'rte': row 0 of {path} (the first is 0) has the label -1, none of the 2"]),
         ("rte", {"sentence1": None}, ["{path} has no column sentence1", "Its columns: sentence2, label."]),
         ("piqa", {"label": "1"}, ["row 0 of {path}", "has the label '1'", "Write labels as baber/piqa has them."]),
