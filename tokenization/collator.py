@@ -39,6 +39,9 @@ class BlockCollator:
     tokenizer: PreTrainedTokenizerBase
     plan: bool = True
 
+    def __post_init__(self):
+        check_tokenizer(self.tokenizer)
+
     def __call__(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, "torch.Tensor | BatchPlan"]:
         """`input_ids`, `attention_mask` and `labels`, each `[B, T]`, and `plan`; labels are -100 at padding."""
         id_lists = {"input_ids": [list(row["input_ids"]) for row in rows]}

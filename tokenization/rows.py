@@ -195,7 +195,8 @@ def _write_labels(
     if are_ids and ids and given:
         logger.warning_once(f"{source}: labels are read as places of classes: 0 is {next(iter(ids))!r}, and so on.")
     dtype = Value("float32" if task.regression else "int64")
-    number = "the place of a choice, 0 the first" if "choices" in task.columns else "a whole number"
+    number = f"a whole number from 0 to {task.num_labels - 1}"
+    number = "the place of a choice, 0 the first" if "choices" in task.columns else number
     number = "a number such as 3 or 3.5" if task.regression else number
     needed = f"one of {listed(ids)}" if ids else number
     if task.multi_label:
@@ -219,7 +220,7 @@ def _write_labels(
         return ids.get(str(label), number_of(label, most) if is_number else None)
 
     is_test = split in task.test_splits
-    most = [len(ids) or MOST] * len(rows)
+    most = [len(ids) or len(task.label_names) or MOST] * len(rows)
     if "choices" in task.columns and not ids:
         most = _num_choices(rows, task.columns["choices"])
     found = [None if label is None else convert(label, of_row) for label, of_row in zip(labels, most, strict=True)]
@@ -277,7 +278,7 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
     task = get_task(task)
     split_parts = _from_hub(task) if data_dir is None else _from_folder(task, Path(data_dir))
     splits = {
-        split: concatenate_datasets([_normalise(rows, task, split, source) for source, rows in parts])
+        split: concatenate_datasets([task_rows(rows, task, split, source) for source, rows in parts])
         for split, parts in split_parts.items()
     }
     whole = next(iter(task.validation_splits), None)
@@ -320,7 +321,7 @@ def _find_files(folder: Path, stems: list[str]) -> list[Path]:
     return [paths[0] for paths in found] if all(found) else []
 
 
-def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
+def task_rows(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
     """The rows with the task's columns only, each made of the first columns that the file has, labels as ids."""
     label, found = task.columns["label"], {}
     for name in task.column_names:
@@ -331,9 +332,9 @@ def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
         elif name != label or split not in task.test_splits:
             wanted = " or ".join(map(" + ".join, candidates))
             raise ValueError(
-                f"Split {split!r} of task {task.name!r} has no column {wanted}. Its columns: "
-                f"{', '.join(rows.column_names)}. Needed: {', '.join(task.column_names)}. Rename the columns of the "
-                "file, or build a Task with the names that it has."
+                f"{source} has no column {wanted}, which task {task.name!r} needs. Its columns: "
+                f"{', '.join(rows.column_names)}. Needed: {', '.join(task.column_names)}. Rename them in the file, or "
+                "build a Task with the names that it has."
             )
     for name, columns in found.items():
         if len(columns) > 1:
@@ -343,7 +344,7 @@ def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
     rows = rows.select_columns(list(found))
     if label not in found:
         return rows
-    labels = _read_labels(rows, label, source)
+    labels = _read_labels(rows, label, ".csv")  # in each file a text of a number is it
     if task.drop_unlabelled and split not in task.test_splits and -1 in labels:
         kept = [row for row, given in enumerate(labels) if given != -1]
         rows, labels = rows.select(kept), [labels[row] for row in kept]

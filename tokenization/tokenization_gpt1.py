@@ -100,10 +100,12 @@ class GPT1Tokenizer(TokenizersBackend):
         """
         tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         if not any(token.endswith(END_OF_WORD) for token in tokenizer.get_vocab()):
+            found = f"has no tokenizer of GPT-1's kind: no token ends in {END_OF_WORD}"
+            if len(tokenizer) == 1 and not os.path.isdir(pretrained_model_name_or_path):
+                found = "is no folder here, and no id of the hub whose tokenizer could be opened"
             raise ValueError(
-                f"{pretrained_model_name_or_path} has no tokenizer of GPT-1's kind: no token ends in {END_OF_WORD}. "
-                "Give the folder or hub id of one, with tokenizer.json, or vocab.json and merges.txt; "
-                "`tokenization.open_tokenizer` opens those of other kinds, too."
+                f"{pretrained_model_name_or_path} {found}. Give the folder or hub id of one, with tokenizer.json, or "
+                "vocab.json and merges.txt; `tokenization.open_tokenizer` opens other kinds, too."
             )
         if kwargs.get("_from_pipeline") == "text-generation":
             tokenizer.goes_on = True
@@ -203,6 +205,8 @@ def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
     """
     if name_or_path == "gpt1-novels" and not os.path.exists(name_or_path):
         raise ValueError("'gpt1-novels' is a name for the commands. Pass its folder, `modeling_gpt1.NOVELS`.")
+    if str(name_or_path).count("/") > 1 and not os.path.exists(name_or_path):
+        raise ValueError(f"There is no folder {name_or_path}. Pass one with a tokenizer, or a hub id, owner/name.")
     tokenizer_class = get_tokenizer_config(name_or_path).get("tokenizer_class")
     if tokenizer_class in GPT1_CLASSES or (tokenizer_class is None and _model_type(name_or_path) in GPT1_TYPES):
         return GPT1Tokenizer.from_pretrained(name_or_path)

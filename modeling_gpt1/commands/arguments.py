@@ -35,7 +35,8 @@ NAME_MODELS = "model models lstm_model tokenizer_name folder source".split()
 AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples jobs "
 AT_LEAST_1 += "lora_r rehearse num_beams num_return_sequences num_merges max_new_tokens max_length "
 AT_LEAST_1 += "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps"
-LEAST = {"learning_rate": 0, "weight_decay": 0} | dict.fromkeys(AT_LEAST_1.split(), 1)
+AT_LEAST_0 = "learning_rate weight_decay num_shots num_fewshot"
+LEAST = dict.fromkeys(AT_LEAST_0.split(), 0) | dict.fromkeys(AT_LEAST_1.split(), 1)
 PRESETS = Path(__file__).with_name("presets.yaml")
 CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
 CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml, .json).")

@@ -141,6 +141,11 @@ def main(arguments: list[str]) -> None:
     places = babylm.find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
     # Reading the harness's definitions takes seconds.
     specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate) if by_harness else ([], [])
+    for task in specified:
+        shots, drawn_from = args.num_fewshot, getattr(getattr(task, "sampler", None), "df", None)
+        if shots and drawn_from and shots + (task.fewshot_cfg.split == task.config.test_split) > len(drawn_from):
+            found = f"draws from {len(drawn_from)} in all, which may have the row that is asked"
+            raise ValueError(f"--num_fewshot is {shots}, but task {task.config.task!r} {found}.")
     for model in models:
         results: dict | None = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
         if by_harness:

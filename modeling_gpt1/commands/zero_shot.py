@@ -8,6 +8,7 @@ and 1 for the best model that was known to the paper. Scores of different method
 """
 
 import json
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScore
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
 from .arguments import OpenedModel, at_revision, check_model, parser_of
+from .finetune import has_task_head
 
 
 @dataclass
@@ -51,6 +53,10 @@ class ScoringArguments(OpenedModel):
         """Each model; of a run also the updates and the tokens seen of each."""
         self.model = at_revision(self.model, self.revision)
         check_model("--model", self.model)
+        trust = {"trust_remote_code": self.trust_remote_code}
+        if Path(self.model or "-").is_dir() and has_task_head(AutoConfig.from_pretrained(self.model, **trust)):
+            how = f"`gpt1 finetune --model {self.model} --do_eval --validation_file FILE` scores its task head"
+            print(f"The language model of {self.model} is asked; {how}.", file=sys.stderr)
         return [{"model": self.model}] if self.checkpoints is None else saved_checkpoints(self.checkpoints)
 
 
@@ -84,11 +90,8 @@ def load_questions(name: str, arguments: ZeroShotArguments) -> tuple[str, list[d
 
 
 ARGUMENTS = (ZeroShotArguments,)
-AUTO_CLASSES = {
-    CausalLMScorer: AutoModelForCausalLM,
-    MaskedLMScorer: AutoModelForMaskedLM,
-    DenoisingLMScorer: AutoModelForSeq2SeqLM,
-}
+AUTO_CLASSES = {CausalLMScorer: AutoModelForCausalLM, MaskedLMScorer: AutoModelForMaskedLM}
+AUTO_CLASSES[DenoisingLMScorer] = AutoModelForSeq2SeqLM
 
 
 def load_scorer(model: str, arguments: ScoringArguments, scorer_class: type[Scorer] | None = None, **kwargs) -> Scorer:
@@ -101,9 +104,7 @@ def load_scorer(model: str, arguments: ScoringArguments, scorer_class: type[Scor
     return scorer_class(loaded.to(arguments.device), tokenizer, batch_tokens=arguments.batch_tokens, **kwargs)
 
 
-def ask(
-    scorer: Scorer, name: str, split: str, rows: list[dict], train_rows: list[dict], arguments: ZeroShotArguments
-) -> dict:
+def ask(scorer: Scorer, name: str, split: str, rows: list, train_rows: list, arguments: ZeroShotArguments) -> dict:
     heuristic = get_heuristic(name)
     options = {option: getattr(arguments, option) for option in ("num_shots", "calibrate", "seed")}
     result = evaluate_zero_shot(scorer, heuristic, rows, train_rows, **options)

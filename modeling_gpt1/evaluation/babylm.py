@@ -1,8 +1,7 @@
 """The text tasks of the BabyLM challenge, by the definitions of its pipeline of 2025.
 
-The pipeline (https://github.com/babylm/evaluation-pipeline-2025) reads files of the challenge and asks a model of
-transformers which of several sentences it finds the most probable. Here the same files are asked with the scorers of
-this package, and the answers are written where and how the challenge collects them.
+The pipeline (https://github.com/babylm/evaluation-pipeline-2025) asks which of several sentences a model finds most
+probable. Here scorers of this package ask that, and the answers are written where and how the challenge collects them.
 """
 
 import json
@@ -195,8 +194,7 @@ def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None)
 def _ask_reading(scorer: Scorer, path: Path, num_rows: int | None) -> Answer:
     """How much better surprisal explains how long people read: the share of the variance left that it takes away.
 
-    A word's tokens are read one after the other, as ids. (The pipeline joins their texts, which puts a space before
-    each of a tokenizer that writes words with spaces.)
+    A word's tokens are read as ids. (The pipeline joins their texts, some tokenizers' with a space before each.)
     """
     rows = pd.read_csv(path, dtype={"item": str}, nrows=num_rows).fillna({"item": "None"})
     if isinstance(scorer, MaskedLMScorer):

@@ -1,8 +1,7 @@
 """The model `gpt1` of lm-evaluation-harness: any causal language model of transformers, each context read once.
 
-The harness scores every answer of a question as a text of its own. Here the answers of a question share its context,
-by `CausalLMScorer`; requests, numbers and generation are otherwise those of the harness's model `hf`. For a folder of
-openai-gpt, `hf` takes transformers' tokenizer, which splits text otherwise than GPT-1's; this model takes GPT-1's.
+Here the answers of a question share its context, by `CausalLMScorer`; requests, numbers and generation are otherwise
+those of the harness's model `hf`. For a folder of openai-gpt, `hf` takes transformers' tokenizer; this one GPT-1's.
 """
 
 from collections import defaultdict

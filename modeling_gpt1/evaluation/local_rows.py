@@ -1,24 +1,23 @@
 """Tasks of lm-evaluation-harness on local files: the harness's own definitions, with other rows.
 
-A definition is taken as it is, and nothing is changed but where the rows are, so that no prompt is written twice. A
-folder with a folder per task, as everywhere in this package, holds the rows under the hub's names.
+A definition is taken as it is, so that no prompt is written twice. A folder with a folder per task holds the rows.
 """
 
 import logging
 import re
+from collections import defaultdict
 from functools import cache, lru_cache
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from datasets import Dataset, DatasetDict
+from jinja2 import UndefinedError
 from lm_eval.api.group import Group
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from tokenization.rows import FILE_BUILDERS, read_file
-from tokenization.tasks import nearest
+from tokenization.rows import FILE_BUILDERS, read_file, task_rows
+from tokenization.tasks import TASKS, nearest
 
 # Tasks whose folder is not called as the task; the files of RACE have the beginning `high_`.
 FOLDERS = {"storycloze_2016": "story_cloze", "lambada_standard": "lambada", "wikitext": "wikitext2_raw"}
@@ -56,7 +55,7 @@ def specify_tasks(
         return list(names), names
     specified = []
     for name in names:
-        made = [ConfigurableTask(config=_define(leaf, data_dir, calibrate)) for leaf in _leaves(name)]
+        made = [_make(leaf, data_dir, calibrate) for leaf in _leaves(name)]
         if index[name].kind.name == "GROUP":
             group = Group.from_config({key: index[name].cfg[key] for key in GROUP_SETTINGS if key in index[name].cfg})
             for task in made:
@@ -92,8 +91,8 @@ def _leaves(name: str) -> list[str]:
     return [leaf for child in names for leaf in _leaves(child)]
 
 
-def _define(name: str, data_dir: str | Path | None, calibrate: bool) -> dict[str, Any]:
-    """The harness's definition of a task, with the rows of the folder."""
+def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> ConfigurableTask:
+    """The harness's task, with the rows of the folder."""
     config = {**load_yaml(all_tasks().task_index[name].yaml_path), "task": name}
     config = {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}
     if calibrate and config.get("output_type") == "multiple_choice":
@@ -101,7 +100,7 @@ def _define(name: str, data_dir: str | Path | None, calibrate: bool) -> dict[str
         metrics = [one["metric"] for one in config.get("metric_list") or ()] + ["acc_mutual_info"]
         config["metric_list"] = [{"metric": one, **means} for one in dict.fromkeys(metrics) if one in ACCURACIES]
     if data_dir is None:
-        return config
+        return ConfigurableTask(config=config)
     folder = Path(data_dir, "blimp" if name.startswith(BLIMP) else FOLDERS.get(name, name))
     prefix = PREFIXES.get(name, "")
     files = _find_files(folder, prefix)
@@ -117,8 +116,21 @@ def _define(name: str, data_dir: str | Path | None, calibrate: bool) -> dict[str
             )
         splits |= {"validation_split": other, "test_split": None}
     splits = {key: split if split in files else None for key, split in splits.items()}
-    rows = DatasetDict({split: _read(name, files[split]) for split in splits.values() if split})
-    return {**config, **splits, "custom_dataset": lambda **_: rows}
+    asked, as_hub = files[splits["test_split"] or splits["validation_split"]], f"as {config['dataset_path']} has them"
+    try:
+        rows = DatasetDict({split: _read(name, files[split]) for split in splits.values() if split})
+        task = ConfigurableTask(config={**config, **splits, "custom_dataset": lambda **_: rows})
+        has_targets = task.OUTPUT_TYPE == "multiple_choice" and not isinstance(task.config.doc_to_target, int)
+        for number, row in enumerate(task.task_docs if has_targets and not task.multiple_input else ()):
+            target = row["label"] if name == "copa" else task.doc_to_target(row)  # which takes all but 0 for 1 there
+            choices = task.doc_to_choice(row)
+            if not (isinstance(target, list) or target in choices or target in range(len(choices))):
+                what = f"row {number} of {asked} (the first is 0) has the label {target!r}, none of the {len(choices)}"
+                raise ValueError(f"Task {name!r}: {what} answers. Write labels {as_hub}.")
+    except (AttributeError, LookupError, TypeError, UndefinedError) as error:
+        what = f"{asked}, whose columns are {', '.join(read_file(asked).column_names)}: {type(error).__name__} {error}"
+        raise ValueError(f"Task {name!r} cannot read {what}. Write columns and labels {as_hub}.") from error
+    return task
 
 
 def _find_files(folder: Path, prefix: str) -> dict[str, Path]:
@@ -139,14 +151,15 @@ def _find_files(folder: Path, prefix: str) -> dict[str, Path]:
 def _read(name: str, path: Path) -> Dataset:
     """The rows of a file in the columns that the task reads."""
     if path.suffix == ".raw":
-        return _pages(path)
+        return _pages(path.read_text(encoding="utf-8"))
     if name.startswith(BLIMP):
         rows = _paradigms(path).get(uid := name.removeprefix(BLIMP))
         if rows is None:
             raise ValueError(f"{path} has no row whose UID is {uid!r}, for task {name!r}. Add rows, or leave it out.")
         return rows
-    rows = read_file(path, infer_types=True)
-    return CONVERTERS[name](rows) if name in CONVERTERS else rows
+    task, (column, convert) = TASKS.get(name), CONVERTERS.get(name, ("", None))
+    rows = task_rows(read_file(path), task, "train", str(path)) if task else read_file(path, infer_types=True)
+    return convert(rows) if convert and column not in rows.column_names else rows
 
 
 @lru_cache(maxsize=1)
@@ -158,33 +171,29 @@ def _paradigms(path: Path) -> dict[str, Dataset]:
 
 def _race(rows: Dataset) -> Dataset:
     """A row per article, with all its questions."""
-    found = []
-    for article, questions in groupby(rows, key=lambda row: row["article"]):
-        problems = [
-            {"question": row["question"], "options": list(row["options"]), "answer": "ABCD"[row["label"]]}
-            for row in questions
-        ]
-        found.append({"article": article, "problems": repr(problems)})
-    return Dataset.from_list(found)
-
-
-def _hellaswag(rows: Dataset) -> Dataset:
-    return rows if "ctx_a" in rows.column_names else rows.map(lambda row: {"ctx_a": row["ctx"], "ctx_b": ""})
+    found = defaultdict(list)
+    for row in rows:
+        problem = {"question": row["question"], "options": list(row["options"]), "answer": "ABCD"[row["label"]]}
+        found[row["article"]].append(problem)
+    return Dataset.from_list([{"article": article, "problems": repr(of)} for article, of in found.items()])
 
 
 def _story_cloze(rows: Dataset) -> Dataset:
-    def convert(row: dict) -> dict:
-        sentences = {f"input_sentence_{number}": text for number, text in enumerate(row["story"], start=1)}
-        endings = {"sentence_quiz1": row["ending1"], "sentence_quiz2": row["ending2"]}
-        return {**sentences, **endings, "answer_right_ending": row["label"] + 1}
-
-    return rows.map(convert, remove_columns=rows.column_names)
+    rows = rows.map(lambda row: {f"input_sentence_{number}": text for number, text in enumerate(row["story"], 1)})
+    rows = rows.map(lambda row: {"answer_right_ending": row["label"] + 1}, remove_columns=["story", "label"])
+    return rows.rename_columns({"ending1": "sentence_quiz1", "ending2": "sentence_quiz2"})
 
 
-CONVERTERS = {"race": _race, "hellaswag": _hellaswag, "storycloze_2016": _story_cloze}
-
-
-def _pages(path: Path) -> Dataset:
+def _pages(text: str) -> Dataset:
     """The articles of WikiText; each begins with its title, ` = Robert Boulter = `."""
-    pages = re.split(r"^(?= = [^=\n]+ = $)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return Dataset.from_list([{"page": page} for page in pages[1:]])
+    pages = re.split(r"^(?= = [^=\n]+ = $)", text, flags=re.MULTILINE)
+    return Dataset.from_list([{"page": page} for page in pages[1:] or pages])
+
+
+# How rows without a column of the hub's get it.
+CONVERTERS = {
+    "race": ("problems", _race),
+    "hellaswag": ("ctx_a", lambda rows: rows.map(lambda row: {"ctx_a": row["ctx"], "ctx_b": ""})),
+    "storycloze_2016": ("input_sentence_1", _story_cloze),
+    "wikitext": ("page", lambda rows: _pages("\n".join(row["text"].strip("\n") for row in rows))),
+}

@@ -5,10 +5,8 @@ from pathlib import Path
 
 from tokenization.rows import counted
 
-FLATTERED = (
-    "The tokenizer does not give back case and spaces, which the model therefore need not predict: perplexities per "
-    "word and byte are lower than those of a model that predicts them."
-)
+FLATTERED = "The tokenizer does not give back case and spaces, which the model therefore need not predict: "
+FLATTERED += "perplexities per word and byte are lower than those of a model that predicts them."
 
 
 def add_facts(results: dict, language_model, calibrated: bool = False) -> dict:

@@ -14,8 +14,7 @@ SHOWN_CHARACTERS = 60  # of a prompt, in an error
 class StopAtStrings(StoppingCriteria):
     """Ends a sequence as soon as its text after the prompt has one of the strings.
 
-    This class replaces `generate(stop_strings=…)`, which does not understand GPT-1's BPE: it misses strings of several
-    tokens and refuses others.
+    It replaces `generate(stop_strings=…)`, which misses strings of several tokens of GPT-1's BPE and refuses others.
 
     Args:
         tokenizer ([`GPT1Tokenizer`]): decodes the text.
@@ -86,6 +85,8 @@ def continue_prompts(
         raise ValueError(f"`prompts` is the text {prompts!r}, but a list of texts is needed, such as [{prompts!r}].")
     if not model.can_generate():
         raise ValueError(f"A {type(model).__name__} continues no text. Open the folder with GPT1ForCausalLM.")
+    if "max_length" in options:
+        raise ValueError("`max_length` would count the prompt, too. Pass `max_new_tokens`.")
     stop = [stop] if isinstance(stop, str) else stop
     newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
     encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens)

@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -184,8 +185,7 @@ def evaluate_zero_shot(
         heuristic: a name for `get_heuristic`, or a Heuristic.
         rows: rows with labels, as `load_task` gives them.
         train_rows: rows to show and to choose thresholds on. A row is never shown before itself.
-        num_shots: number of answered rows to show before each row: the same for all. What does not fit is cut at the
-            beginning.
+        num_shots: answered rows to show before each row, the same for all. What does not fit is cut at the beginning.
         calibrate: compare candidates by log P(candidate | context) − log P(candidate | content-free context).
         seed: seed for drawing the rows to show.
 
@@ -193,7 +193,7 @@ def evaluate_zero_shot(
         ValueError: the heuristic cannot do what is asked, or training rows are missing.
     """
     heuristic = get_heuristic(heuristic) if isinstance(heuristic, str) else heuristic
-    _check_options(heuristic, train_rows, num_shots, calibrate)
+    _check_options(heuristic, rows, train_rows, num_shots, calibrate)
     # One row more than is shown replaces a drawn row that is the very row to be answered.
     drawn = random.Random(seed).sample(range(len(train_rows)), num_shots + 1) if num_shots else []
     shown = [[train_rows[index] for index in drawn if train_rows[index] != row][:num_shots] for row in rows]
@@ -213,15 +213,11 @@ def evaluate_zero_shot(
         labels = np.array([heuristic.label_of(row) for row in train_rows])
         threshold = best_threshold(np.array([_values(heuristic, of_row)[0] for of_row in of_training]), labels)
     predictions = [int(score.argmax() if threshold is None else score[0] > threshold) for score in scores]
-    return ZeroShotResult(
-        metrics=_metrics(heuristic, predictions, rows),
-        predictions=predictions,
-        scores=[score.tolist() for score in scores],
-        threshold=threshold,
-    )
+    values = [score.tolist() for score in scores]
+    return ZeroShotResult(_metrics(heuristic, predictions, rows), predictions, values, threshold)
 
 
-def _check_options(heuristic: Heuristic, train_rows, num_shots: int, calibrate: bool) -> None:
+def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calibrate: bool) -> None:
     name, num_train = heuristic.task.name, len(train_rows or ())
     if heuristic.has_threshold and num_shots or calibrate and not heuristic.content:
         asked = "num_shots" if heuristic.has_threshold and num_shots else "calibrate"
@@ -232,6 +228,11 @@ def _check_options(heuristic: Heuristic, train_rows, num_shots: int, calibrate: 
             f"Task {name!r} needs at least {needed} training rows here (for the threshold, or to show and one spare), "
             f"but got {num_train}. Pass `train_rows`."
         )
+    read = {*heuristic.task.column_names} - {None if heuristic.right is None else heuristic.task.columns["label"]}
+    lacking = [lacks for row in chain(rows, train_rows or ()) if (lacks := read - row.keys())]
+    if not rows or lacking:
+        found = f"a row without {', '.join(sorted(lacking[0]))}" if lacking else "no rows"
+        raise ValueError(f"Task {name!r} was given {found}. Pass `rows` as `load_task` gives them.")
 
 
 def _answered(heuristic: Heuristic, row: Mapping) -> str:

@@ -9,8 +9,7 @@ The zero-shot heuristics in section 5 of "Improving Language Understanding by Ge
   log-probabilities of the hidden tokens: section 2.3 of "Masked Language Model Scoring" (Salazar et al. 2020,
   https://arxiv.org/abs/1910.14659).
 - A denoising encoder-decoder, such as BART, restores a text from a damaged one. The encoder reads the context with one
-  mask in place of the continuation, which is how its pre-training hides a span of any length. The decoder reads the
-  text from its beginning; the log-probabilities of the continuation's tokens add up to that of the continuation.
+  mask in place of the continuation, as in its pre-training. The decoder reads the text from its beginning.
 
 Shapes: B contexts, R continuations, P tokens of a padded context, S tokens of a padded continuation, T tokens of
 both, V vocabulary, N predicted tokens.
@@ -32,6 +31,7 @@ from transformers.cache_utils import Cache
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
+from tokenization.control_tokens import check_tokenizer
 from tokenization.planning import plan_batch
 
 from ..configuration_gpt1 import GPT1Config
@@ -112,6 +112,10 @@ class Scorer:
         max_length: int | None = None,
         start_ids: Sequence[int] | None = None,
     ):
+        if not hasattr(model, "forward"):
+            raise ValueError(f"`model` is {model!r}. Pass a model, such as `from_pretrained` of its class gives.")
+        if tokenizer is not None:
+            check_tokenizer(tokenizer)
         self.model, self.tokenizer, self.batch_tokens = model, tokenizer, batch_tokens
         self._arguments = inspect.signature(model.forward).parameters
         lengths = (max_length, longest_sequence(model), 1 << 31)
@@ -145,8 +149,8 @@ class Scorer:
     def score(self, requests: Iterable[ScoringRequest | tuple[str, Sequence[str]]]) -> list[list[ContinuationScore]]:
         """Scores texts. Context and continuation are read as one text, and the boundary lies between two tokens:
 
-        - Spaces at the end of a context belong to the continuation, as in byte-level vocabularies, whose words begin
-          with their space. `("the cat ", ["sat"])` and `("the cat", [" sat"])` are the same.
+        - Spaces at the end of a context, and line ends that the tokenizer drops there, as GPT-1's does, belong to the
+          continuation. `("the cat ", ["sat"])` and `("the cat", [" sat"])` are the same.
         - Where one token would span the boundary, as in `("un", ["happy"])`, the two are tokenised separately.
         - Text that spells a special token, such as `<|endoftext|>`, is read as text; `start_ids` and
           [`~CausalLMScorer.score_ids`] take the tokens themselves.
@@ -166,7 +170,7 @@ class Scorer:
         """The token ids of texts, as [`~CausalLMScorer.score`] scores them."""
         texts = []
         for number, request in enumerate(requests):
-            if isinstance(request, str) or isinstance(request[1], str):
+            if isinstance(request, str) or isinstance(request[1], str) or not isinstance(request[0], str):
                 raise ValueError(
                     f"Request {number} is {request!r}, but a pair of a context and a list of continuations is needed, "
                     'such as ("It was", [" good", " bad"]); the context may be "".'
@@ -177,6 +181,8 @@ class Scorer:
         encoded = []
         for context, wholes in texts:
             context_ids, continuations = next(ids), []
+            if context and not context_ids and not self.start_ids:
+                logger.warning_once(f"The context {context!r} has no token: the text behind it has nothing before it.")
             for whole in wholes:
                 whole_ids = next(ids)
                 if whole_ids[: len(context_ids)] == context_ids:
@@ -308,8 +314,7 @@ class CausalLMScorer(Scorer):
             key-value cache, or with a state in its place, reads every context once for each continuation.
         tokenizer ([`PreTrainedTokenizerBase`], *optional*): for [`~CausalLMScorer.score`].
         batch_tokens (`int`, defaults to 2048): maximum tokens of a batch, padding included. A context counts once for
-            each of its continuations, because its keys and values may be copied for them. A batch has at least one
-            continuation.
+            each of its continuations. A batch has at least one continuation.
         max_length (`int`, *optional*): maximum tokens that the model reads at once. Default: its positions.
         start_ids (`list[int]`, *optional*): ids that stand before every context and are never cut. Default: the
             beginning-of-text id if the tokenizer puts one before a text by itself, otherwise none.
@@ -429,6 +434,10 @@ class _WholeTextScorer(Scorer):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        needed = scorer_class_of(self.model.config)
+        if self.tokenizer.mask_token_id is None or not isinstance(self, needed | MaskedLMScorer):
+            named, found = type(self).__name__, type(self.model).__name__
+            raise ValueError(f"{named} needs a tokenizer with a mask token, and {found} is for {needed.__name__}.")
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
         self.max_length = min(self.max_length, self.tokenizer.model_max_length) - 2
         self._padding = self.tokenizer.pad_token_id or 0

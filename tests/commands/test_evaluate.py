@@ -81,6 +81,10 @@ def test_a_task_with_dollars_is_no_formula(tmp_path):
         (["--checkpoints", "{0}"], "{0} has no checkpoint with a model"),
         (["--model", "{0}/model", "--data_dir", "{0}"], "Task 'copa' needs a file validation ("),
         (
+            ["--model", "{0}/model", "--data_dir", "{0}/rows", "--num_fewshot", "2"],
+            "--num_fewshot is 2, but task 'copa' draws from 2 in all, which",
+        ),
+        (
             ["--model", "{0}/model", "--tasks", "cop"],
             "lm-evaluation-harness has no task 'cop' (did you mean 'copa'?).",
         ),
@@ -88,5 +92,6 @@ def test_a_task_with_dollars_is_no_formula(tmp_path):
 )
 def test_what_is_refused(save_model, tmp_path, arguments, message):
     save_model(tmp_path / "model")
+    write_tasks(tmp_path / "rows")
     words = ["--tasks", "copa", *(word.format(tmp_path) for word in arguments), "--output_dir", str(tmp_path / "out")]
     assert refusal(evaluate.main, words).startswith(message.format(tmp_path))

@@ -1,6 +1,7 @@
 """`gpt1 zero-shot` on a tiny random model: its file of results, checkpoints, splits, and other families."""
 
 import json
+from pathlib import Path
 
 import pytest
 from conftest import SPLIT_IN_TWO_WAYS, save, write_rows
@@ -49,10 +50,14 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
         f"{cola['normalised']:+.2f}), sst2 accuracy {sst2['accuracy']:.3f} (normalised {sst2['normalised']:+.2f})\n"
         f"written to {output}\n"
     )
+    config, head = Path(model, "config.json"), {"architectures": ["GPT1DoubleHeadsModel"], "extract_token_id": 1}
+    config.write_text(json.dumps(json.loads(config.read_text()) | head))
     for more in ([], ["--calibrate"]):
         output.unlink()
         zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1", *more])
     (result,) = json.loads(output.read_text())["results"]
+    how = f"`gpt1 finetune --model {model} --do_eval --validation_file FILE` scores its task head"
+    assert capsys.readouterr().err == 2 * f"The language model of {model} is asked; {how}.\n"
     _, shown, calibrated = (result.scores for _, result in asked["sst2"])
     assert shown[0] != pytest.approx(calibrated[0], abs=0.01)
     assert result["tasks"]["sst2"]["num_train_rows"] == 2

@@ -107,7 +107,7 @@ def test_a_test_file_may_lack_some_labels_or_all(tmp_path):
     write_rows(tmp_path / "sst2" / "test.csv", [{"sentence": "a long film"}])
     assert load_task("sst2", tmp_path)["test"].to_dict() == {"sentence": ["a long film"]}
     write_rows(tmp_path / "sst2" / "validation.csv", [{"sentence": "a long film"}])
-    check_refused(lambda: load_task("sst2", tmp_path), "Split 'validation'", "no column label", "Rename the columns")
+    check_refused(lambda: load_task("sst2", tmp_path), "validation.csv has no column label", "Rename them in the file")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import SPLIT_IN_TWO_WAYS, byte_level, save, write_rows
 from datasets import Dataset
-from helpers_evaluation import ROWS, STORY, TEXTS, only_few_tasks, write_tasks
+from helpers_evaluation import FOLDERS, ROWS, STORY, TEXTS, only_few_tasks, write_tasks
 from helpers_refusals import refusal
 from matplotlib.axes import Axes
 from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel, OpenAIGPTTokenizer
@@ -325,7 +325,7 @@ def test_race_keeps_the_questions_of_an_article_together():
         {"article": "A.", "question": "Two?", "options": TEXTS[1:5], "label": 2},
         {"article": "B.", "question": "Three?", "options": TEXTS[:4], "label": 3},
     ]
-    first, second = local_rows.CONVERTERS["race"](rows)
+    first, second = local_rows.CONVERTERS["race"][1](rows)
     assert first["article"] == "A." and second["article"] == "B."
     assert eval(first["problems"]) == [
         {"question": "One?", "options": TEXTS[:4], "answer": "A"},
@@ -335,12 +335,12 @@ def test_race_keeps_the_questions_of_an_article_together():
 
 def test_story_cloze_and_hellaswag_have_the_columns_of_the_hub():
     row = {"story": STORY, "ending1": "No.", "ending2": "Yes."}
-    rows = local_rows.CONVERTERS["storycloze_2016"](Dataset.from_list([{**row, "label": 0}, {**row, "label": 1}]))
+    rows = local_rows.CONVERTERS["storycloze_2016"][1](Dataset.from_list([{**row, "label": 0}, {**row, "label": 1}]))
     assert rows["answer_right_ending"] == [1, 2]
     sentences = {f"input_sentence_{number}": STORY[number - 1] for number in (1, 2, 3, 4)}
     endings = {"sentence_quiz1": "No.", "sentence_quiz2": "Yes."}
     assert rows[1] == {**sentences, **endings, "answer_right_ending": 2}
-    (row,) = local_rows.CONVERTERS["hellaswag"](Dataset.from_list([{"ctx": "She walks. she"}]))
+    (row,) = local_rows.CONVERTERS["hellaswag"][1](Dataset.from_list([{"ctx": "She walks. she"}]))
     assert (row["ctx_a"], row["ctx_b"]) == ("She walks. she", "")
 
 
@@ -374,3 +374,53 @@ def test_tasks_and_rows_that_are_not_there(data_dir, tmp_path, task, message):
     shutil.copytree(data_dir / "blimp", tmp_path / "blimp")
     write_rows(tmp_path / "piqa" / "train.jsonl", [ROWS["piqa"][1]])
     assert refusal(local_rows.specify_tasks, [task], tmp_path).startswith(message.format(folder=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("task", "fields", "parts"),
+    [
+        ("rte", {"label": "no"}, ["row 0: column 'label' has 'no'", "one of entailment, not_entailment"]),
+        ("rte", {"label": 2}, ["{path}", "row 0: column 'label' has 2", "a whole number from 0 to 1."]),
+        ("rte", {"label": -1}, ["Task 'rte': row 0 of {path} (the first is 0) has the label -1, none of the 2"]),
+        ("rte", {"sentence1": None}, ["{path} has no column sentence1", "Its columns: sentence2, label."]),
+        ("piqa", {"label": "1"}, ["row 0 of {path}", "has the label '1'", "Write labels as baber/piqa has them."]),
+        ("piqa", {"goal": None}, ["whose columns are sol1, sol2, label: UndefinedError 'goal' is undefined. Write"]),
+        ("copa", {"label": 2}, ["row 0 of {path}", "has the label 2, none of the 2 answers"]),
+        (
+            "winogrande",
+            {"answer": 1},
+            ["cannot read {path}, whose columns are sentence, option1, option2, answer: KeyError 1."],
+        ),
+        ("storycloze_2016", {"story": None}, ["whose columns are ending1, ending2, label: KeyError 'story'."]),
+        ("hellaswag", {"ctx": None}, ["whose columns are activity_label, endings, label: KeyError 'ctx'."]),
+        ("race", {"label": None}, ["{path} has no column label or answer, which task 'race' needs. Its columns: art"]),
+        ("wikitext", {"texts": "the old farmer"}, ["cannot read {path}, whose columns are texts: KeyError 'text'."]),
+    ],
+)
+def test_columns_and_labels_that_the_harness_cannot_read(tmp_path, task, fields, parts):
+    split, row = ROWS.get(task, ("test", {}))
+    row = {name: value for name, value in {**row, **fields}.items() if value is not None}
+    path = tmp_path / {"wikitext": "wikitext2_raw", **FOLDERS}.get(task, task) / f"{split}.jsonl"
+    write_rows(path, [row, row])
+    told = refusal(local_rows.specify_tasks, [task], tmp_path)
+    assert [part for part in parts if part.format(path=path) not in told] == [], told
+
+
+def test_names_of_classes_and_columns_of_the_hub(tmp_path):
+    for labels in (["not_entailment", "entailment"], ["1", "0"], [1, 0]):
+        write_rows(tmp_path / "rte" / "validation.jsonl", [{**ROWS["rte"][1], "label": label} for label in labels])
+        [rte], _ = local_rows.specify_tasks(["rte"], tmp_path)
+        assert rte.task_docs["label"] == [1, 0]
+    story = {f"input_sentence_{number}": text for number, text in enumerate(STORY, start=1)}
+    story |= {"sentence_quiz1": TEXTS[3], "sentence_quiz2": TEXTS[4], "answer_right_ending": 2}
+    write_rows(tmp_path / "story_cloze" / "test.jsonl", [story])
+    [cloze], _ = local_rows.specify_tasks(["story_cloze"], tmp_path)
+    assert cloze.doc_to_text(story) == " ".join(STORY) and cloze.doc_to_target(cloze.task_docs[0]) == 1
+    lines = ["", " = A Home = \n", "", " She walked . \n", " = A River = \n", " It was green . \n"]
+    for texts, pages in (
+        (lines, [" = A Home = \n\n She walked . ", " = A River = \n It was green . "]),
+        (["a"], ["a"]),
+    ):
+        write_rows(tmp_path / "wikitext2_raw" / "test.jsonl", [{"text": text} for text in texts])
+        [wikitext], _ = local_rows.specify_tasks(["wikitext"], tmp_path)
+        assert list(map(str.rstrip, wikitext.task_docs["page"])) == list(map(str.rstrip, pages))

@@ -165,7 +165,8 @@ def test_the_code_of_the_card_runs(case, tmp_path, capsys, tiny_config):
     code = card.text.split("```python\n")[1].split("```")[0]
     exec(compile(code, "card", "exec"), {})
     shown = {"multiple_choice": "[[0.", "language model": "'generated_text': 'it was", "base model": "torch.Size([1, "}
-    assert shown.get(case, "'label': 'LABEL_") in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert shown.get(case, "'label': 'LABEL_") in printed and "it was  " not in printed
 
 
 def test_the_last_evaluation_is_that_of_all_data_sets_of_the_last_step():

@@ -60,6 +60,8 @@ def test_prompts_that_cannot_be_continued(model, tiny_tokenizer, prompts, messag
     with pytest.raises(ValueError, match=message):
         continue_prompts(model, tiny_tokenizer, prompts)
     assert len(generation.encode_prompts(model, tiny_tokenizer, ["the " * 40])[0]) == 40  # as many as fit
+    with pytest.raises(ValueError, match="`max_length` would count the prompt, too. Pass `max_new_tokens`"):
+        continue_prompts(model, tiny_tokenizer, PROMPTS, max_length=4)
     with pytest.raises(ValueError, match="A GPT1DoubleHeadsModel continues no text. Open the folder with GPT1ForCaus"):
         continue_prompts(GPT1DoubleHeadsModel(model.config), tiny_tokenizer, PROMPTS)
 

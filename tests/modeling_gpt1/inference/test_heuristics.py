@@ -204,6 +204,9 @@ def test_what_stands_before_a_row_stands_before_the_text_without_content():
         ("cola", {"train_rows": COLA, "calibrate": True}, "`calibrate` was .* task 'cola',.* Leave it out"),
         ("dpr", {"calibrate": True}, "`calibrate` was given for task 'dpr',.* Leave it out"),
         ("sst2", {"train_rows": SST2, "num_shots": 3}, "'sst2' needs at least 4 .* but got 3. Pass `train_rows`"),
+        ("sst2", {"rows": []}, "'sst2' was given no rows. Pass `rows` as"),
+        ("sst2", {"rows": [SST2[0], {"text": "a", "label": 1}]}, "given a row without sentence. Pass `rows` as"),
+        ("sst2", {"train_rows": [{"sentence": "a"}] * 2, "num_shots": 1}, "given a row without label. Pass `rows` as"),
         ("cola", {}, "'cola' needs at least 1 training rows .* but got 0. Pass `train_rows`"),
     ],
 )

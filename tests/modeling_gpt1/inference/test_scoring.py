@@ -359,15 +359,35 @@ def test_a_token_that_would_span_the_boundary(byte_level_tokenizer, our_model):
     assert byte_level_tokenizer.eos_token_id not in spelt and len(spelt) > 3
 
 
+def test_a_context_without_a_token_is_told(tiny_tokenizer, tiny_model, warnings, monkeypatch):
+    monkeypatch.setattr(scoring.logger, "warning_once", warnings.append)
+    scorer = CausalLMScorer(tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer)), tiny_tokenizer)
+    assert scorer.score([("\n", ["the old farmer"])]) == scorer.score([(" ", ["the old farmer"])])
+    assert warnings == ["The context '\\n' has no token: the text behind it has nothing before it."]
+    line_end = tiny_tokenizer.convert_tokens_to_ids("\n</w>")
+    behind = CausalLMScorer(scorer.model, tiny_tokenizer, start_ids=[line_end])
+    assert behind.score([("\n", ["the old"])]) == scorer.score_ids([([line_end], scorer.ids_of(["the old"]))])
+    assert line_end != tiny_tokenizer.unk_token_id and len(warnings) == 1
+
+
 def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model, family_scorer, plain_tokenizer):
     scorer = CausalLMScorer(tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer)), tiny_tokenizer)
     requests = [("the old farmer", [" walked to the market", " smiled", ""]), ("", ["he paid five dollars ."])]
     assert scorer.score(requests) == scorer.score_ids(scorer.encode(requests))
     assert scorer.score([]) == [] and scorer.score([("the", [])]) == [[]]
-    for wrong in (("the old", " farmer"), "the old farmer"):
+    for wrong in (("the old", " farmer"), "the old farmer", (None, ["the old", " farmer"])):
         with pytest.raises(ValueError, match=r"Request 1 is .*the old.* farmer.*, but a pair .* such as \(\"It w"):
             scorer.score([("the old", [" girl"]), wrong])
+    for scorer_class in (MaskedLMScorer, DenoisingLMScorer):
+        with pytest.raises(ValueError, match="needs a tokenizer with a mask token, .* is for CausalLMScorer"):
+            scorer_class(scorer.model, tiny_tokenizer)
+    with pytest.raises(ValueError, match="`model` is 'folder'. Pass a model"):
+        CausalLMScorer("folder", tiny_tokenizer)
+    with pytest.raises(ValueError, match="`tokenizer` is a str. Pass what `open_tokenizer` gives"):
+        CausalLMScorer(scorer.model, "folder")
     masked = family_scorer("roberta", batch_tokens=100)
+    with pytest.raises(ValueError, match="DenoisingLMScorer .* RobertaForMaskedLM is for MaskedLMScorer"):
+        DenoisingLMScorer(masked.model, masked.tokenizer)
     context, rest = (plain_tokenizer(text)["input_ids"] for text in ("the old farmer", "walked to the market"))
     ((score,),) = masked.score([("the old farmer", [" walked to the market"])])
     assert score.total == pytest.approx(sum(alone(masked, context, rest)), abs=1e-4)
