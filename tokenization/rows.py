@@ -195,8 +195,8 @@ def _write_labels(
     if are_ids and ids and given:
         logger.warning_once(f"{source}: labels are read as places of classes: 0 is {next(iter(ids))!r}, and so on.")
     dtype = Value("float32" if task.regression else "int64")
-    number = f"a whole number from 0 to {task.num_labels - 1}"
-    number = "the place of a choice, 0 the first" if "choices" in task.columns else number
+    whole = f"a whole number from 0 to {task.num_labels - 1}"
+    number = "the place of a choice, 0 the first" if "choices" in task.columns else whole
     number = "a number such as 3 or 3.5" if task.regression else number
     needed = f"one of {listed(ids)}" if ids else number
     if task.multi_label:

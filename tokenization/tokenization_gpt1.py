@@ -74,15 +74,8 @@ class GPT1Tokenizer(TokenizersBackend):
         **kwargs,
     ):
         vocab = {str(unk_token): 0} if vocab is None else vocab
-        self._tokenizer = Tokenizer(
-            BPE(
-                vocab=vocab,
-                merges=merges or [],
-                cache_capacity=CACHED_WORDS,
-                end_of_word_suffix=END_OF_WORD,
-                unk_token=str(unk_token),
-            )
-        )
+        options = {"cache_capacity": CACHED_WORDS, "end_of_word_suffix": END_OF_WORD, "unk_token": str(unk_token)}
+        self._tokenizer = Tokenizer(BPE(vocab=vocab, merges=merges or [], **options))
         _prepare(self._tokenizer)
         kwargs["split_special_tokens"] = True
         self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
@@ -227,9 +220,8 @@ def _model_type(name_or_path: str | os.PathLike) -> str | None:
 def _prepare(backend: Tokenizer) -> None:
     backend.normalizer = preparation()
     backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
-    backend.decoder = decoders.Sequence(
-        [decoders.BPEDecoder(suffix=END_OF_WORD), decoders.Fuse(), decoders.Replace(" \n ", "\n")]
-    )
+    parts = [decoders.BPEDecoder(suffix=END_OF_WORD), decoders.Fuse(), decoders.Replace(" \n ", "\n")]
+    backend.decoder = decoders.Sequence(parts)
 
 
 def _count_words(texts: Iterable[str], show_progress: bool) -> dict[str, int]:
