@@ -145,14 +145,11 @@ def typed(monkeypatch):
     return typed
 
 
-def test_a_talk_continues_each_text(run, typed):
+def test_a_talk_continues_each_text_and_has_a_line_for_each_continuation(run, typed):
     typed("the old farmer", "word " * 80, "a", "", "never read")
     _, first, refused, last, nothing = run("--temperature", "0").split("\n")
     assert (first, last) == ("> new and and new and and and and and en", "> ren en en en new new new new new")
     assert refused.startswith("> The prompt 'word word") and "only 80 positions" in refused and nothing == "> "
-
-
-def test_a_talk_with_several_continuations_has_a_line_for_each(run, typed):
     typed("the old farmer")
     told = run("--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2").splitlines()
     assert told[1] == "> new and and new and and er and er and" and len(told) == 4
