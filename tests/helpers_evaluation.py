@@ -10,21 +10,13 @@ from conftest import write_rows
 
 TEXTS = ["the old farmer", "she walked home", "a green river", "he paid for it", "no one knew", "five dollars"]
 STORY = ["The old man smiled.", "He paid for the train.", "No one was there.", "She walked home."]
+CHOICES = {"text": TEXTS[1:5], "label": [*"ABCD"]}
 # A row of each task, as the hub has it, and the split that the task reads.
 ROWS = {
     "piqa": ("validation", {"goal": TEXTS[0], "sol1": TEXTS[1], "sol2": TEXTS[2], "label": 1}),
-    "arc_easy": (
-        "test",
-        {"question": TEXTS[0], "choices": {"text": TEXTS[1:5], "label": [*"ABCD"]}, "answerKey": "C"},
-    ),
-    "openbookqa": (
-        "test",
-        {"question_stem": TEXTS[3], "choices": {"text": TEXTS[:4], "label": [*"ABCD"]}, "answerKey": "B"},
-    ),
-    "hellaswag": (
-        "validation",
-        {"activity_label": "Walking", "ctx": "She walks. she", "endings": TEXTS[:4], "label": "2"},
-    ),
+    "arc_easy": ("test", {"question": TEXTS[0], "choices": CHOICES, "answerKey": "C"}),
+    "openbookqa": ("test", {"question_stem": TEXTS[3], "choices": CHOICES, "answerKey": "B"}),
+    "hellaswag": ("validation", {"activity_label": "Walk", "ctx": "She sat. she", "endings": TEXTS[:4], "label": "2"}),
     "winogrande": (
         "validation",
         {"sentence": "The man paid as _ was old.", "option1": "he", "option2": "the man", "answer": "1"},

@@ -168,15 +168,12 @@ def test_commands_that_are_not_run_take_their_arguments(visit, monkeypatch):
     assert len(given) == 22
 
 
-def test_no_block_is_overlooked():
+def test_no_block_is_overlooked_and_what_is_made_smaller_stands_in_a_page():
     assert all(block.reason is None for block in BLOCKS if block.language not in PROGRAMS)
     assert {block.language for block in BLOCKS} == {*PROGRAMS, *SHOWN}
     # Also none that is indented.
     fences = sum(len(re.findall(r"^\s*```", page.read_text(encoding="utf-8"), flags=re.MULTILINE)) for page in PAGES)
     assert fences == 2 * len(BLOCKS)
-
-
-def test_what_is_made_smaller_stands_in_a_page():
     assert [what for what in SMALLER if not any(what in block.text for block in RUN_BLOCKS)] == []
 
 

@@ -55,16 +55,13 @@ gzip.open(path)
     assert sorted(not_portable(code)) == ["/proc/self", *lines, "start_new_session"]
 
 
-def test_an_accelerator_of_any_make_is_taken(monkeypatch):
+def test_an_accelerator_of_any_make_is_taken_and_commands_compute_on_it(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("mps"))
     assert devices.default_device() == torch.device("mps")
     monkeypatch.setattr(torch, "get_device_module", lambda _: ModuleType("mps"))  # which tells no name
     assert devices.accelerator_name() == "mps"
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
     assert (devices.default_device(), devices.accelerator_name()) == (torch.device("cpu"), None)
-
-
-def test_commands_compute_on_it(monkeypatch):
     monkeypatch.setattr("modeling_gpt1.commands.arguments.default_device", lambda: torch.device("mps"))
     assert generate.GenerationArguments(model="model").device == "mps"
     assert generate.GenerationArguments(model="model", dtype="int8").device is None  # is for the CPU

@@ -32,16 +32,11 @@ def watch(monkeypatch):
     return Watch()
 
 
-def test_opening_draws_and_copies_no_weight(watch, tiny_model, tmp_path):
+def test_opening_copies_no_weight_and_draws_only_the_head_that_a_folder_lacks(watch, tiny_model, tmp_path):
     tiny_model(GPT1ForCausalLM).save_pretrained(tmp_path)
     with watch:
         GPT1ForCausalLM.from_pretrained(tmp_path)
-    assert watch.draws == []
-    assert watch.copied == 0
-
-
-def test_opening_draws_only_the_head_that_a_folder_lacks(watch, tiny_model, tmp_path):
-    tiny_model(GPT1ForCausalLM).save_pretrained(tmp_path)
+    assert (watch.draws, watch.copied) == ([], 0)
     with watch:
         GPT1DoubleHeadsModel.from_pretrained(tmp_path, traversal="classification", num_labels=3)
     assert watch.draws == [(3, 32)]

@@ -92,9 +92,8 @@ def test_settings_of_experiments_have_those_of_fine_tuning(write):
 
     steps, rate = ["--max_steps", "4"], ["--learning_rate", "1e-3"]
     file = write("finetune_arguments: [--max_steps, 3]\nlstm_finetune_arguments: [--seed, 1]\nseeds: [1, 2]\n")
-    assert read("--config", file, "--finetune_arguments", *steps, "--lstm_finetune_arguments", *rate) == (
-        *([1, 2], steps, rate),
-    )
+    given = ["--finetune_arguments", *steps, "--lstm_finetune_arguments", *rate]
+    assert read("--config", file, *given) == ([1, 2], steps, rate)
     file = write("finetune_arguments: [--max_steps, 4]\nlstm_finetune_arguments: [--learning_rate, 1e-3]\n")
     assert read("--config", file) == ([1, 2, 3], steps, rate)
 

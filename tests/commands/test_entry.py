@@ -94,9 +94,8 @@ def test_debug_without_a_value_shows_the_traceback(words, kept, is_shown, capsys
     with pytest.raises(SystemExit) as end:
         entry.main(words)
     told = capsys.readouterr().err
-    assert end.value.code == 2 and told.endswith(
-        f"gpt1 {words[0]}: No such thing. Pass --debug to see the traceback.\n"
-    )
+    assert end.value.code == 2
+    assert told.endswith(f"gpt1 {words[0]}: No such thing. Pass --debug to see the traceback.\n")
     assert told.startswith("Traceback (most recent call last):\n") == is_shown
 
 
@@ -112,7 +111,7 @@ def end_of(error: BaseException | None, capsys, action=None) -> tuple[int, str]:
     return end.value.code, capsys.readouterr().err
 
 
-def test_errors_that_were_raised_for_the_user(capsys, tmp_path):
+def test_errors_that_were_raised_for_the_user(capsys, tmp_path, monkeypatch):
     from tokenization import get_task
 
     code, text = end_of(None, capsys, lambda: get_task("nope"))
@@ -122,11 +121,15 @@ def test_errors_that_were_raised_for_the_user(capsys, tmp_path):
     assert end_of(None, capsys, lambda: open(none)) == (2, f"gpt1 finetune: {none}: No such file or directory.\n")
     code, text = end_of(ModuleNotFoundError(name="matplotlib"), capsys)
     assert code == 2 and "matplotlib is not installed" in text and "extra 'plot'" in text
-
-
-def test_arguments_of_the_library_are_told_as_flags(capsys):
     code, text = end_of(OSError("`max_steps` is 0; name `model_type` or `delimiter`."), capsys)
     assert code == 2 and text.startswith("gpt1 finetune: --max_steps is 0; name `model_type` or --delimiter.")
+    assert end_of(KeyboardInterrupt(), capsys) == (130, "gpt1 finetune: interrupted.\n")
+    with pytest.raises(PushError) as failure, explained("me/x", "out"):
+        raise ValueError("No such thing")
+    assert end_of(failure.value, capsys) == (2, f"gpt1 finetune: {failure.value}\n")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert end_of(OSError("The disk is full."), capsys)[1].startswith("gpt1 finetune, process 1 of 2: The disk is")
 
 
 NO_METRIC = KeyError("No `metric_for_best_model`.")  # as Trainer raises it
@@ -138,13 +141,6 @@ def test_a_sentence_of_another_library_says_how_to_find_it(error, capsys):
     assert not isinstance(error, OSError)
     thing = "No --metric_for_best_model" if error is NO_METRIC else "No such thing"
     assert end_of(error, capsys) == (2, f"gpt1 finetune: {thing}. Pass --debug to see the traceback.\n")
-
-
-def test_an_interruption_and_a_failed_push_are_one_line(capsys):
-    assert end_of(KeyboardInterrupt(), capsys) == (130, "gpt1 finetune: interrupted.\n")
-    with pytest.raises(PushError) as failure, explained("me/x", "out"):
-        raise ValueError("No such thing")
-    assert end_of(failure.value, capsys) == (2, f"gpt1 finetune: {failure.value}\n")
 
 
 def test_files_that_were_cut_short(capsys, tmp_path, tiny_tokenizer):
@@ -167,12 +163,6 @@ def test_mistakes_in_the_code_keep_their_traceback():
     ):
         with pytest.raises((AttributeError, KeyError, ValueError, RuntimeError)), one_sentence("plot", False):
             action()
-
-
-def test_a_process_of_a_launch_says_which_it_is(capsys, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
-    assert end_of(OSError("The disk is full."), capsys)[1].startswith("gpt1 finetune, process 1 of 2: The disk is")
 
 
 def test_help_whose_reader_has_gone_is_no_error():

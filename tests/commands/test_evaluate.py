@@ -75,19 +75,19 @@ def test_a_task_with_dollars_is_no_formula(tmp_path):
     assert name in (tmp_path / "tasks.svg").read_text()
 
 
+MODEL = ["--model", "{0}/model"]
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (["--checkpoints", "{0}"], "{0} has no checkpoint with a model"),
-        (["--model", "{0}/model", "--data_dir", "{0}"], "Task 'copa' needs a file validation ("),
+        ([*MODEL, "--data_dir", "{0}"], "Task 'copa' needs a file validation ("),
         (
-            ["--model", "{0}/model", "--data_dir", "{0}/rows", "--num_fewshot", "2"],
-            "--num_fewshot is 2, but task 'copa' draws from 2 in all, which",
+            [*MODEL, "--data_dir", "{0}/rows", "--num_fewshot", "2"],
+            "--num_fewshot is 2, but task 'copa' draws from 2 ",
         ),
-        (
-            ["--model", "{0}/model", "--tasks", "cop"],
-            "lm-evaluation-harness has no task 'cop' (did you mean 'copa'?).",
-        ),
+        ([*MODEL, "--tasks", "cop"], "lm-evaluation-harness has no task 'cop' (did you mean 'copa'?)."),
     ],
 )
 def test_what_is_refused(save_model, tmp_path, arguments, message):

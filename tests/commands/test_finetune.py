@@ -14,12 +14,7 @@ import torch
 from conftest import read_rows, write_rows
 from helpers_hub_code import HUB_CODE
 from helpers_training import resumes_after
-from transformers import (
-    AutoModelForMultipleChoice,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    HfArgumentParser,
-)
+from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
 from modeling_gpt1.commands import entry, finetune, predict, runs
@@ -41,11 +36,7 @@ ROWS = {
         {"one": "the old farmer walked .", "two": "the river had turned green .", "same": False},
     ],
     "multiple_choice": [
-        {
-            "story": "he needed a new plough .",
-            "ends": ["he walked to the market .", "the film was slow ."],
-            "label": 0,
-        },
+        {"story": "he needed a new plough .", "ends": ["he went to the market .", "the film was slow ."], "label": 0},
         {"story": "the letter came .", "ends": ["green .", "she smiled .", "the river turned ."], "label": 1},
     ],
     "regression": [
@@ -112,11 +103,7 @@ def training(output: Path, *more: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("options", "steps"),
-    [
-        ([], [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22]),
-        (["--logging_steps", "20"], [20]),
-        (["--logging_strategy", "no"], []),
-    ],
+    [([], list(range(2, 23, 2))), (["--logging_steps", "20"], [20]), (["--logging_strategy", "no"], [])],
 )
 def test_a_short_run_logs_its_losses_and_evaluates_as_before(options, steps, tokenizer_folder, tmp_path):
     words = training(tmp_path / "out", "--max_steps", "22", "--eval_strategy", "steps", "--report_to", "none")
@@ -310,10 +297,8 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert lines[1] == (
         f"model: GPT1DoubleHeadsModel, {model.num_parameters():,} parameters, from {start}; on CPU, float32"
     )
-    assert lines[2:4] == [
-        f"train: 8 rows of {data[1]} (happy 4, sad 4)",
-        f"eval: 2 rows of {data[3]} (happy 1, sad 1)",
-    ]
+    assert lines[2] == f"train: 8 rows of {data[1]} (happy 4, sad 4)"
+    assert lines[3] == f"eval: 2 rows of {data[3]} (happy 1, sad 1)"
     assert lines[4] == f"training: 2 updates of 4 rows, 1 epoch, into {output}"
     assert lines[5] == f"predictions of 2 rows of {data[3]}: {output / 'eval_predictions.jsonl'}"
     assert lines[6].startswith(f"written to {output}") and lines[6].endswith(f"gpt1 predict {output} --file ROWS.csv")
@@ -482,7 +467,9 @@ def test_absent_choices_have_no_score():
     assert found == {"label": ["a", "c"], "scores": pytest.approx(scores, abs=1e-5)}
 
 
-def test_config_overrides():
+def test_config_overrides_and_columns_whose_names_have_a_comma():
+    found = finetune.parse_columns(["text=a b", 'label="is it, so"', 'choices=x,"y,z"'])
+    assert found == {"text": "a b", "label": "is it, so", "choices": ["x", "y,z"]}
     numbers = {"n_embd": 64, "resid_pdrop": 0.0, "hidden_act": "relu", "do_layer_norm_before": True}
     words = "n_embd=64,resid_pdrop=0.0, hidden_act=relu, do_layer_norm_before=true,use_cache=FALSE,sliding_window=none"
     assert runs.parse_overrides(words) == {**numbers, "use_cache": False, "sliding_window": None}
@@ -556,7 +543,7 @@ def test_refuses_runs_that_cannot_be(places, tmp_path):
 
 
 def test_refuses_processes_that_do_not_know_each_other(tmp_path, monkeypatch):
-    (training_args,) = HfArgumentParser(GPT1TrainingArguments).parse_args_into_dataclasses(training(tmp_path / "out"))
+    training_args = GPT1TrainingArguments(str(tmp_path / "out"), use_cpu=True, do_train=True)
     finetune.check_run(training_args, finetune.DataArguments(task="sst2"))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="2 processes were launched, but each would train alone. Pass --use_cpu"):
@@ -780,11 +767,6 @@ def test_a_run_is_repeated_by_its_settings(folders, tmp_path):
 
 def refused(*words: str) -> str:
     return helpers_refusals.refusal(predict.main, list(words))
-
-
-def test_a_column_whose_name_has_a_comma_is_quoted():
-    found = finetune.parse_columns(["text=a b", 'label="is it, so"', 'choices=x,"y,z"'])
-    assert found == {"text": "a b", "label": "is it, so", "choices": ["x", "y,z"]}
 
 
 def test_an_interrupted_prediction_leaves_no_file(folders, tmp_path, monkeypatch):

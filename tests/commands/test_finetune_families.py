@@ -263,12 +263,7 @@ WRONG = [
     ("entailment", [MODEL, "{wrong}/no tokenizer"], "only 5 special ones", "Pass the tokenizer that belongs"),
     ("entailment", [MODEL, "{made}/bert", "--n_transfer", "1"], "`n_transfer` is 1", "Leave it out"),
     ("entailment", [MODEL, "{made}/bert", "--max_length", "128"], "128 tokens", "positions for 96"),
-    (
-        "regression",
-        [MODEL, "{made}/similarity-tuned"],
-        "2 scores, but regression-4 needs 1",
-        "ignore_mismatched_sizes",
-    ),
+    ("regression", [MODEL, "{made}/similarity-tuned"], "2 scores, but regression-4 needs 1", "mismatched_sizes"),
     ("multiple_choice", [MODEL, "{wrong}/classes"], "2 scores, but multiple_choice-4 needs 1"),
     ("entailment", [MODEL, "{wrong}/more tokens"], "has 54 tokens, but the model has embeddings for 53"),
     ("classification", [MODEL, "{made}/bert", "--both_orders"], "both_orders", "classification. Leave it out"),

@@ -59,11 +59,6 @@ def test_prompts_that_the_tokenizer_does_not_know_are_told(run, capsys, folder):
     assert told.out.startswith('{"prompt": "кошка"')
 
 
-def test_a_static_cache_is_asked_for():
-    (args,) = parser_of("generate").read(["--static_cache"])
-    assert args.generation["cache_implementation"] == "static"
-
-
 def test_a_fine_tuned_folder_leaves_out_its_head_without_a_word(tiny_model, tiny_tokenizer, tmp_path, caplog):
     model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), max_position_embeddings=80)
     save(tmp_path, model, tiny_tokenizer)
@@ -86,18 +81,16 @@ def test_rounded_weights(run, folder, dtype):
 
 
 def test_beams(run):
-    output = read_rows(
-        run("--prompts", *PROMPTS, "--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2")
-    )
+    beams = ["--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2"]
+    output = read_rows(run("--prompts", *PROMPTS, *beams))
     texts = [" new and and new and and er and er and", " in wren new new new new er er", " wwwwwen en en en w"]
     assert [record["continuations"][0] for record in output] == texts
     assert all(first != second for first, second in (record["continuations"] for record in output))
 
 
 def test_the_seed_decides_what_is_drawn(run):
-    first, same, other = (
-        run("--prompts", *PROMPTS, "--num_return_sequences", "2", "--seed", seed) for seed in ("3", "3", "4")
-    )
+    two = ["--prompts", *PROMPTS, "--num_return_sequences", "2"]
+    first, same, other = (run(*two, "--seed", seed) for seed in ("3", "3", "4"))
     assert first == same != other
     assert [len(record["continuations"]) for record in read_rows(first)] == [2, 2, 2]
 
@@ -112,7 +105,8 @@ def test_likely_tokens_only(run):
 def test_texts_end_before_a_string_or_a_token(run):
     output = read_rows(run("--prompts", *PROMPTS, "--temperature", "0", "--stop", "New", r"\n", "[e]"))
     assert [record["continuations"] for record in output] == [[""], [" ren en en en"], [" wwwwren en"]]
-    assert generate.GenerationArguments(stop=[r"\n", "a"]).stop == ["\n", "a"]
+    (args,) = parser_of("generate").read(["--static_cache", "--stop", r"\n", "a"])
+    assert args.stop == ["\n", "a"] and args.generation["cache_implementation"] == "static"
 
 
 def test_prompts_and_texts_in_files(run, tmp_path):
@@ -151,14 +145,11 @@ def typed(monkeypatch):
     return typed
 
 
-def test_a_talk_continues_each_text(run, typed):
+def test_a_talk_continues_each_text_and_has_a_line_for_each_continuation(run, typed):
     typed("the old farmer", "word " * 80, "a", "", "never read")
     _, first, refused, last, nothing = run("--temperature", "0").split("\n")
     assert (first, last) == ("> new and and new and and and and and en", "> ren en en en new new new new new")
     assert refused.startswith("> The prompt 'word word") and "only 80 positions" in refused and nothing == "> "
-
-
-def test_a_talk_with_several_continuations_has_a_line_for_each(run, typed):
     typed("the old farmer")
     told = run("--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2").splitlines()
     assert told[1] == "> new and and new and and er and er and" and len(told) == 4

@@ -65,10 +65,7 @@ def test_python_knows_the_name(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("base", "found"),
-    [
-        ("/elsewhere/gpt1-novels", NOVELS),
-        *((name, name) for name in (NOVELS, "me/gpt1-novels", "/elsewhere/training")),
-    ],
+    [("/elsewhere/gpt1-novels", NOVELS)] + [(name, name) for name in (NOVELS, "me/gpt1-novels", "/elsewhere/run")],
 )
 def test_an_adapter_finds_it_in_another_installation(base, found, tmp_path):
     Path(tmp_path, "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}), encoding="utf-8")

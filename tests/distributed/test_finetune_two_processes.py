@@ -14,17 +14,9 @@ SIZE = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,max_position_em
 NO_DROPOUT = "embd_pdrop=0,resid_pdrop=0,attn_pdrop=0,classifier_dropout=0"
 ROWS = [
     {"story": "the film was slow .", "ends": ["nobody smiled .", "the room laughed ."], "label": 0},
-    {
-        "story": "he paid five dollars .",
-        "ends": ["she read .", "he forgot the ticket .", "it was green ."],
-        "label": 1,
-    },
+    {"story": "he paid five dollars .", "ends": ["she read .", "he forgot it .", "it was green ."], "label": 1},
     {"story": "the old farmer walked .", "ends": ["he needed a plough .", "the letter came ."], "label": 0},
-    {
-        "story": "a girl read the letter .",
-        "ends": ["the river turned .", "on the train .", "she smiled ."],
-        "label": 2,
-    },
+    {"story": "a girl read the letter .", "ends": ["it was green .", "on the train .", "she smiled ."], "label": 2},
 ]
 
 

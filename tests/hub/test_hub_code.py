@@ -179,11 +179,8 @@ def test_folder_opens_without_the_package(report, folders, name):
         assert_same(tensor, expected[output])
 
 
-def test_code_runs_only_if_the_user_trusts_it(report):
+def test_code_runs_only_if_the_user_trusts_it_and_a_tokenizer_needs_none(report, folders, tiny_tokenizer):
     assert "Please pass the argument `trust_remote_code=True` to allow custom code to be run." in report["refusal"]
-
-
-def test_tokenizer_needs_no_code_of_ours(report, folders, tiny_tokenizer):
     seen = report["tokenizer"]
     assert seen == {**read_texts(tiny_tokenizer, TEXTS), "class": "TokenizersBackend"}
     control = set(seen["control_ids"])

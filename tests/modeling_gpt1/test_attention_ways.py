@@ -46,12 +46,14 @@ def messages(monkeypatch):
 
 
 @pytest.mark.parametrize("attention", ["flash_attention_2", "flash_attention_3"])
-def test_flash_attention_is_told_of_the_lengths(monkeypatch, attention):
-    kernels, model, batch = use_flash(monkeypatch), task("classification", attention), singles()
-    found, num_tokens = results(model, planned(batch))
+@pytest.mark.parametrize("model_class", [GPT1DoubleHeadsModel, GPT1ForSequenceClassification])
+def test_flash_attention_is_told_of_the_lengths(monkeypatch, attention, model_class):
+    kernels, batch = use_flash(monkeypatch), singles()
+    fields = {"traversal": "classification", "model_class": model_class}
+    found, num_tokens = results(task(attention=attention, **fields), planned(batch))
     assert num_tokens == sum(LENGTHS)
     assert kernels.calls == [([0, 3, 10, 12, 17], 7)] * 2  # for each of two layers
-    assert_same(found, padded_results(batch, traversal="classification"))
+    assert_same(found, padded_results(batch, **fields))
 
 
 def test_flash_attention_reads_bands(monkeypatch):
@@ -69,14 +71,6 @@ def test_a_full_batch_needs_no_lengths(monkeypatch):
     found, _ = results(model, batch)
     assert kernels.calls == [None] * 2
     assert_same(found, padded_results(batch, traversal="classification"))
-
-
-def test_a_head_alone_is_packed_too(monkeypatch):
-    kernels, batch = use_flash(monkeypatch), singles()
-    fields = {"traversal": "classification", "model_class": GPT1ForSequenceClassification}
-    found, _ = results(task(attention="flash_attention_2", **fields), planned(batch))
-    assert kernels.calls == [([0, 3, 10, 12, 17], 7)] * 2
-    assert_same(found, padded_results(batch, **fields))
 
 
 # ---- Rows of several sequences, told apart by their positions

@@ -53,9 +53,8 @@ def test_classes_of_another_type(make, labels):
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
 def test_whole_numbers_of_every_size_are_classes(make, dtype):
     model = make(GPT1ForSequenceClassification, num_labels=3)
-    assert torch.equal(
-        model(IDS, labels=torch.tensor([2, 1], dtype=dtype)).loss, model(IDS, labels=torch.tensor([2, 1])).loss
-    )
+    labels = torch.tensor([2, 1])
+    assert torch.equal(model(IDS, labels=labels.to(dtype)).loss, model(IDS, labels=labels).loss)
 
 
 def test_an_example_without_a_choice(tiny_model):
@@ -160,21 +159,15 @@ def fetched(monkeypatch):
 @pytest.mark.parametrize("name", ["stranger/kernel", "kernels-community/flash-attn2@main:attention", "paged|a/b"])
 @pytest.mark.parametrize(
     ("model_class", "opener"),
-    [
-        (GPT1ForCausalLM, GPT1ForCausalLM),
-        (GPT1ForCausalLM, AutoModelForCausalLM),
-        (GPT1LSTMForCausalLM, GPT1LSTMForCausalLM),
-    ],
+    [(GPT1ForCausalLM, GPT1ForCausalLM), (GPT1ForCausalLM, AutoModelForCausalLM), (GPT1LSTMForCausalLM,) * 2],
 )
 @pytest.mark.filterwarnings("ignore:The `paged|` prefix is no longer needed")
 def test_a_configuration_fetches_no_code(tiny_model, tmp_path, fetched, model_class, opener, name):
     tiny_model(model_class).save_pretrained(tmp_path)
     fields = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**fields, "attn_implementation": name}))
-    for message in (
-        refusal(opener.from_pretrained, tmp_path),
-        refusal(model_class, GPT1Config(attn_implementation=name)),
-    ):
+    messages = refusal(opener.from_pretrained, tmp_path), refusal(model_class, GPT1Config(attn_implementation=name))
+    for message in messages:
         assert f"is {name!r}, which would download code" in message and "`allow_all_kernels=True`" in message
     assert fetched == []
     if model_class is GPT1ForCausalLM:

@@ -58,13 +58,9 @@ def test_names_of_checkpoints_are_accepted_and_read_back():
 
 @pytest.mark.parametrize(
     ("afn", "hidden_act"),
-    [
-        ("gelu", "gelu_pytorch_tanh"),
-        ("gelu_new", "gelu_pytorch_tanh"),
-        ("swish", "silu"),
-        ("silu", "silu"),
-        ("relu", "relu"),
-    ],
+    [(name, "gelu_pytorch_tanh") for name in ("gelu", "gelu_new")]
+    + [(name, "silu") for name in ("swish", "silu")]
+    + [("relu", "relu")],
 )
 def test_afn_means_what_openai_gpt_checkpoints_mean(afn, hidden_act, tmp_path):
     assert GPT1Config(afn=afn).hidden_act == hidden_act

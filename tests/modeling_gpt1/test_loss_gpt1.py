@@ -373,11 +373,6 @@ def test_a_replaced_head_gives_the_same_loss(tiny_model, amp):
     assert relative_error(*gradients) < (0.01 if amp else 1e-6)
 
 
-def test_a_number_that_is_missing_costs_nothing():
-    config = GPT1Config(num_labels=1, traversal="classification", problem_type="regression")
-    assert task_losses(torch.tensor([[1.5], [3.0]]), torch.tensor([-100.0, 2.0]), config).tolist() == [0.0, 1.0]
-
-
 def test_a_graph_has_a_power_of_two_of_chunks(monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     sizes = {rows: [len(range(rows)[chunk]) for chunk in loss_gpt1._chunks(rows, 20)] for rows in (28, 32, 92)}
@@ -420,8 +415,9 @@ def test_a_label_of_minus_100_among_several_is_left_out():
     assert (task_logits.grad == 0).tolist() == [[True, False], [False, False], [True, True]]
 
 
-def test_task_losses_of_regression_are_squared_errors():
-    config = GPT1Config(problem_type="regression", num_labels=1)
+def test_task_losses_of_regression_are_squared_errors_and_a_missing_number_costs_nothing():
+    config = GPT1Config(problem_type="regression", num_labels=1, traversal="classification")
+    assert task_losses(torch.tensor([[1.5], [3.0]]), torch.tensor([-100.0, 2.0]), config).tolist() == [0.0, 1.0]
     losses = task_losses(torch.tensor([[1.5], [-1.0]]), torch.tensor([2, 1]), config)
     assert losses.tolist() == [0.25, 4.0]
     assert task_losses(torch.tensor([[1.5]], dtype=torch.bfloat16), torch.tensor([2.0]), config).dtype == torch.float32

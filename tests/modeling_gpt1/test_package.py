@@ -15,12 +15,9 @@ TRAVELLERS = {"configuration_gpt1.py", "layouts_gpt1.py", "loss_gpt1.py", "model
 TRAVELLERS_OF_LSTM = {*TRAVELLERS, "configuration_gpt1_lstm.py", "modeling_gpt1_lstm.py"}
 
 
-def test_these_files_travel_with_a_model():
+def test_these_files_travel_with_a_model_and_nothing_else_lies_beside_them():
     assert HUB_CODE == TRAVELLERS
     assert HUB_CODE_OF_LSTM == TRAVELLERS_OF_LSTM
-
-
-def test_nothing_else_lies_beside_them():
     flat = {path.name for path in (ROOT / "modeling_gpt1").glob("*.py")}
     assert flat == {"__init__.py", "conversion.py", *TRAVELLERS_OF_LSTM}
 
@@ -35,12 +32,9 @@ def test_travelling_files_name_no_folder_of_the_package():
         assert named == [], name
 
 
-def test_models_and_collator_know_the_same_traversals():
+def test_what_tokenization_has_is_known_and_handed_on():
     known = {name: each.num_sequences for name, each in traversal.TRAVERSALS.items()}
     assert configuration_gpt1.TRAVERSALS == known
-
-
-def test_the_package_hands_on_what_tokenization_has():
     for name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens"):
         assert getattr(modeling_gpt1, name) is getattr(tokenization, name)
 

@@ -42,6 +42,8 @@ def test_ragged_choices_are_exact(tiny_model):
     """Padded batches themselves are held beside a formula, and planned ones at random, in test_properties.py."""
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice").train()
     assert_packed_equals_padded(model, pad(ragged_choices(), extra=2), num_items_in_batch=11)
+    banded = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice", sliding_window=3)
+    assert_packed_equals_padded(banded, pad(ragged_choices()))
 
 
 def test_targets_chosen_by_the_caller_are_exact(tiny_model):
@@ -57,11 +59,6 @@ def test_targets_chosen_by_the_caller_are_exact(tiny_model):
     assert model(**batch, lm_mask=torch.zeros_like(lm_mask)).lm_loss == 0
     size = list(batch["input_ids"].shape)
     assert f"`lm_mask` needs shape {size} here, but got" in refusal(model, **batch, lm_mask=lm_mask[..., 1:])
-
-
-def test_a_band_is_exact(tiny_model):
-    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice", sliding_window=3)
-    assert_packed_equals_padded(model, pad(ragged_choices()))
 
 
 @pytest.mark.parametrize("pack_sequences", [True, False])
@@ -219,22 +216,17 @@ def test_a_device_stops_where_a_plan_does_not_fit(monkeypatch, change):
         model(**batch)
 
 
-def test_a_graph_follows_no_plan(monkeypatch):
-    model, collate, batches = make("multiple_choice")
-    batch = collate(batches[0])
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    found, num_tokens = results(model, batch)
-    assert num_tokens == batch["input_ids"].numel()
-    torch.testing.assert_close(found, results(model, without_plan(batch))[0], atol=0, rtol=0)
-
-
-def test_a_plan_that_stayed_behind_is_fetched():
+def test_a_plan_that_stayed_behind_is_fetched_and_a_graph_follows_none(monkeypatch):
     """transformers' `BatchEncoding.to` moves tensors alone."""
     model, collate, batches = make("multiple_choice")
     batch = BatchEncoding(collate(batches[0])).to("cpu")
     found, num_tokens = results(model, batch)
     assert num_tokens < batch["input_ids"].numel()
     torch.testing.assert_close(found, results(model, without_plan(batch))[0], atol=1e-6, rtol=1e-5)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    found, num_tokens = results(model, collate(batches[0]))
+    assert num_tokens == batch["input_ids"].numel()
+    torch.testing.assert_close(found, results(model, without_plan(batch))[0], atol=0, rtol=0)
 
 
 # ---- What falls back, and dropout

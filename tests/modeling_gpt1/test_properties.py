@@ -58,12 +58,8 @@ class Formula:
             for layer in layers:
                 x = self.lstm_layer(f"transformer.h.{layer}", x)
             return x
-        x = (
-            x
-            + self.weights["transformer.positions_embed.weight"][
-                ranks if positions is None else torch.tensor(positions)
-            ]
-        )
+        positions = ranks if positions is None else torch.tensor(positions)
+        x = x + self.weights["transformer.positions_embed.weight"][positions]
         places = ranks if places is None else torch.tensor(places)
         for layer in layers:
             x = self.block(f"transformer.h.{layer}", layer, x, places[:, None] - places)
@@ -199,11 +195,9 @@ def make_mask(choose, num_rows: int, length: int, allow_empty: bool = False) -> 
 
 
 def given_mask(choose, mask: torch.Tensor) -> torch.Tensor | None:
-    return (
-        None
-        if mask.all() and choose.random() < 0.5
-        else mask.to(choose.choice([torch.long, torch.bool, torch.float32]))
-    )
+    if mask.all() and choose.random() < 0.5:
+        return None
+    return mask.to(choose.choice([torch.long, torch.bool, torch.float32]))
 
 
 def make_ids(choose, model, *shape: int) -> torch.Tensor:

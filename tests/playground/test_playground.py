@@ -242,11 +242,13 @@ def test_what_never_is_written(opened, plain_tokenizer, monkeypatch):
     assert (plain_tokenizer.eos_token, given["eos_token_id"], given["suppress_tokens"]) == ("<unk>", None, [0])
 
 
-def test_each_token_is_read_once(opened):
+def test_each_token_is_read_once_and_a_failure_while_writing_is_not_lost(opened):
     torch.manual_seed(0)  # so that none is the extract token, at which writing ends
     model, read_at_once = opened(None, max_position_embeddings=512), []
     model.model.get_input_embeddings().register_forward_hook(lambda _, args, __: read_at_once.append(args[0].shape[1]))
     assert len(list(write_on(model, [1, 2, 3], 5, temperature=0.7))) == 5 and read_at_once == [3, 1, 1, 1, 1]
+    with pytest.raises(ValueError, match="the model has only 24 positions"):
+        list(write_on(opened(None), [1, 2], 30, temperature=0))
 
 
 def test_nothing_is_written_behind_the_end(opened, monkeypatch):
@@ -258,11 +260,6 @@ def test_nothing_is_written_behind_the_end(opened, monkeypatch):
 
     monkeypatch.setattr(GPT1ForCausalLM, "generate", generate)
     assert len(list(write_on(model, [1, 2], 4, temperature=0))) == 2
-
-
-def test_a_failure_while_writing_is_not_lost(opened):
-    with pytest.raises(ValueError, match="the model has only 24 positions"):
-        list(write_on(opened(None), [1, 2], 30, temperature=0))
 
 
 def test_code_that_comes_with_a_model_is_not_run(opened, tmp_path):

@@ -577,8 +577,6 @@ def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, comma
         (["--model", "pretrain"], "a model pretrain was given without --pretrain_arguments", "Pass both"),
         (["--pretrain_arguments", "--max_steps", "2"], "was given without a model pretrain", "Pass both"),
         (["--pretrain_arguments", "--output_dir", "o"], "has --output_dir, which `gpt1 reproduce`", "Leave it out"),
-        (["--rehearse", "0"], "--rehearse is 0", "at least 1"),
-        (["--jobs", "0"], "--jobs is 0", "at least 1"),
     ],
 )
 def test_refuses(words, given, remedy, models, stand_ins, tmp_path):

@@ -14,11 +14,8 @@ from tokenization.collator import BlockCollator
 DOCUMENTS = [[1, 2, 3, 4, 5, 6, 7, 8], [9, 10], [], [11, 12, 13]]
 
 
-def test_each_document_has_blocks_of_its_own():
+def test_each_document_has_blocks_of_its_own_or_they_go_on_into_the_next():
     assert pack_documents(DOCUMENTS, block_length=3) == [[1, 2, 3], [4, 5, 6], [7, 8], [9, 10], [11, 12, 13]]
-
-
-def test_blocks_go_on_into_the_next_document_where_asked():
     blocks = pack_documents(DOCUMENTS, block_length=5, mix_documents=True)
     assert blocks == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10], [11, 12, 13]]
 

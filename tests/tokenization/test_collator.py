@@ -180,12 +180,7 @@ def error_of(tokenizer, traversal, columns, rows=None, **settings):
     [
         ("ranking", TEXT, {}, ['"ranking"', "Choose one of: classification"]),
         ("entailment", PAIR | {"text": "one"}, {}, ["text; entailment needs premise, hypothesis", "may have label"]),
-        (
-            "multiple_choice",
-            CHOICE | {"answers": "a"},
-            {},
-            ["answers; multiple_choice needs context, choices", "may have question, label"],
-        ),
+        ("multiple_choice", CHOICE | {"answers": "a"}, {}, ["needs context, choices, and may have question, label"]),
         ("entailment", {"premise": "one"}, {}, ["the roles premise; entailment needs premise, hypothesis"]),
         ("classification", {"text": "x", "label": ["y", "z"]}, {}, ["name of one column", "['y', 'z']"]),
         ("multiple_choice", CHOICE, {"regression": True}, ["regression", "right choice's index"]),
@@ -212,12 +207,7 @@ A_CLASS = ["an integer from 0 (the first) to 1", "Dataset.class_encode_column"]
         ("classification", {"text": ["s1", "s2"]}, {"s1": "a", "s2": 3}, ["3 of type int", A_WORD]),
         ("classification", TEXT, {"sentence": None}, ["None of type NoneType", A_WORD]),
         ("multiple_choice", CHOICE, {"story": "a", "endings": ["b", ""]}, ["(column 'endings')", A_WORD]),
-        (
-            "multiple_choice",
-            THREE,
-            {"story": "a", "e1": "b", "e2": None, "e3": "c"},
-            ["['e1', 'e2', 'e3']", "None of"],
-        ),
+        ("multiple_choice", THREE, {"story": "a", "e1": "b", "e2": None, "e3": "c"}, ["'e1', 'e2', 'e3'", "None of"]),
         ("multiple_choice", THREE, {"story": "a", "e1": "b", "e2": "", "e3": "c"}, ["holds ''", A_WORD]),
         ("multiple_choice", THREE, {"story": "a", "e1": "", "e2": "", "e3": ""}, ["holds None", A_WORD]),
         ("multiple_choice", CHOICE, {"story": "a", "endings": []}, ["holds None", A_WORD]),
@@ -225,12 +215,7 @@ A_CLASS = ["an integer from 0 (the first) to 1", "Dataset.class_encode_column"]
         ("multiple_choice", CHOICE, {"story": "a", "endings": "b"}, ["one text, 'b'", "list of texts"]),
         ("classification", TEXT, {"sentence": "b", "label": 2}, ["label is 2", *A_CLASS]),
         ("classification", TEXT, {"sentence": "b", "label": -2}, ["label is -2", *A_CLASS]),
-        (
-            "multiple_choice",
-            CHOICE,
-            {"story": "a", "endings": ["b", "c"], "label": 2},
-            ["is 2", "from 0 (the first) to 1. Correct the row."],
-        ),
+        ("multiple_choice", CHOICE, {"story": "a", "endings": ["b", "c"], "label": 2}, ["is 2", "(the first) to 1. "]),
         ("classification", TEXT, {"sentence": "a", "label": "1"}, ["'1' of type str", *A_CLASS]),
         ("classification", TEXT, {"sentence": "a", "label": 1.0}, ["1.0 of type float", *A_CLASS]),
         ("classification", TEXT, {"sentence": "a", "label": torch.tensor([1, 2])}, ["tensor([1, 2])", *A_CLASS]),
@@ -266,6 +251,7 @@ def test_rows_with_and_without_a_label(letters, row):
         (lambda _: add_control_tokens(torch.nn.Linear(1, 1)), "`tokenizer` is a Linear. Pass what `open_tokenizer`"),
         (lambda letters: TraversalCollator(letters, "classification", ["text"]), r"is \['text'\]. Name the column of"),
         (lambda of: TraversalCollator(of, "classification", TEXT)({"sentence": "a"}), "Pass `.row.`, or several"),
+        (lambda of: TraversalCollator(of, "classification", TEXT).check([], "'train'"), "no rows in 'train'"),
         (lambda _: load_files({}, "classification", ["text"]), r"`columns` is \['text'\]. Name .* {'text': 'review'}"),
         (lambda _: load_task({"text": "review"}), "A task is a dict. Pass a name, or the first that `load_files`"),
         (lambda of: TraversalCollator(of, "classification", TEXT, max_length="48"), "max_length is '48', but"),
@@ -275,12 +261,6 @@ def test_rows_with_and_without_a_label(letters, row):
 def test_other_kinds_of_arguments(letters, use, message):
     with pytest.raises(ValueError, match=message):
         use(letters)
-
-
-def test_no_rows(letters):
-    collator = TraversalCollator(letters, "classification", TEXT, num_labels=2)
-    with pytest.raises(ValueError, match="no rows in split 'train'"):
-        collator.check([], "split 'train'")
 
 
 # ---- A data set of the library

@@ -113,24 +113,14 @@ def test_a_test_file_may_lack_some_labels_or_all(tmp_path):
 @pytest.mark.parametrize(
     ("task", "name", "rows", "parts"),
     [
-        (
-            "sst2",
-            "train.csv",
-            films("1", "0", "", "1", " "),
-            ["row 2: column 'label' has ''; row 4", "2 of 5", "remove them."],
-        ),
+        ("sst2", "train.csv", films(1, 0, "", 1, " "), ["row 2: column 'label' has ''; row 4", "2 of 5", "remove"]),
         ("sst2", "validation.csv", films("1", ""), ["row 1: ", "1 of 2"]),
         ("sst2", "train.jsonl", films(1.0, 0.5), ["row 1: ", "0.5", "a whole number"]),
         ("sst2", "train.jsonl", films(1.0, 1e300), ["row 1: ", "1e+300", "a whole number"]),
         ("stsb", "train.csv", [{**PAIR, "label": x} for x in ("2.5", "high")], ["row 1: ", "'high'", "a number"]),
         ("cola", "train.jsonl", films([1]), ["'label'", "[1]", "Correct or remove"]),
         ("sst2", "train.jsonl", [{"text": "x", "label": 1}], ["no column sentence", "text, label", "Rename"]),
-        (
-            "race",
-            "train.jsonl",
-            [{"article": "A.", "question": "Q?", "options": ["a"]}],
-            ["no column label or answer"],
-        ),
+        ("race", "train.jsonl", [{"article": "A", "question": "Q", "options": ["a"]}], ["no column label or answer"]),
         ("race", "middle_train.jsonl", [{"article": "A."}], ["No file of task 'race'", "middle_train, high_train"]),
         ("sst2", "other.jsonl", films(1), ["No file of task 'sst2'", "train, validation, test", ".parquet"]),
     ],
@@ -533,10 +523,8 @@ def test_of_many_classes_ten_are_listed(tmp_path):
     check_refused(lambda: load_files(files, "classification", COLUMNS), "'new'", "one of c0000, ", ends)
 
 
-SEVERAL, COMMAS = (
-    "must be a list, or a column of 0 and 1 for each class",
-    "with a decimal point, and pass `regression`",
-)
+SEVERAL = "must be a list, or a column of 0 and 1 for each class"
+COMMAS = "with a decimal point, and pass `regression`"
 LOOK_LIKE = [("a a|b b", SEVERAL), ("a|c a|b b", SEVERAL), ("a b a|c", SEVERAL), ("a b c|", ""), ("a b c", "")]
 
 

@@ -42,14 +42,11 @@ def test_int8_linear_is_the_product_of_rounded_rows(bias):
     torch.testing.assert_close(GPT1Int8Linear(linear)(rows).double(), expected, atol=1e-7, rtol=1e-5)
 
 
-def test_int8_linear_keeps_dtype_and_shape_and_rows_apart():
+def test_int8_linear_keeps_dtype_and_shape_and_rows_apart_and_of_zeros_is_the_bias():
     layer, rows = GPT1Int8Linear(random_linear()), random_rows(6)
     torch.testing.assert_close(layer(rows)[2:3], layer(rows[2:3]), atol=0, rtol=0)
     assert layer(rows.view(2, 3, 48).bfloat16()).shape == (2, 3, 20)
     assert layer(rows.bfloat16()).dtype == torch.bfloat16
-
-
-def test_int8_linear_of_zeros_is_the_bias():
     linear = random_linear()
     linear.weight.data[3] = 0
     torch.testing.assert_close(GPT1Int8Linear(linear)(torch.zeros(1, 48))[0], linear.bias.detach(), atol=0, rtol=0)

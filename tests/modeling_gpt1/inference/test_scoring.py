@@ -330,13 +330,18 @@ def byte_level_tokenizer():
     return byte_level(["the cat sat on the mat and the dog sat too"] * 3)
 
 
-def test_a_space_belongs_to_the_continuation(byte_level_tokenizer, our_model):
+def test_a_space_belongs_to_the_continuation_and_no_token_spans_the_boundary(byte_level_tokenizer, our_model):
     scorer = CausalLMScorer(our_model, byte_level_tokenizer)
     whole = byte_level_tokenizer("the cat sat on the mat")["input_ids"]
     for context, continuation in [("the cat", " sat on the mat"), ("the cat ", "sat on the mat")]:
         ((ids, (rest,)),) = scorer.encode([(context, [continuation])])
         assert ids == byte_level_tokenizer("the cat")["input_ids"] and ids + rest == whole
     assert scorer.encode([("", [" sat", "sat"])]) == [([], byte_level_tokenizer([" sat", "sat"])["input_ids"])]
+    context, rest, word = (byte_level_tokenizer(text)["input_ids"] for text in ("the c", "at", " cat"))
+    assert byte_level_tokenizer("the cat")["input_ids"] != context + rest
+    assert scorer.encode([("the c", ["at", " cat"])])[0] == (context, [rest, word])
+    ((_, (spelt,)),) = scorer.encode([("the", [" <|end|>"])])
+    assert byte_level_tokenizer.eos_token_id not in spelt and len(spelt) > 3
 
 
 def test_words_of_our_tokenizer_join_exactly(tiny_tokenizer, our_model):
@@ -348,15 +353,6 @@ def test_words_of_our_tokenizer_join_exactly(tiny_tokenizer, our_model):
         (middle, [long[len(middle) :]]),
     ]
     assert tiny_tokenizer.extract_token_id not in scorer.encode([("a film", [" [e]"])])[0].continuations[0]
-
-
-def test_a_token_that_would_span_the_boundary(byte_level_tokenizer, our_model):
-    scorer = CausalLMScorer(our_model, byte_level_tokenizer)
-    context, rest, word = (byte_level_tokenizer(text)["input_ids"] for text in ("the c", "at", " cat"))
-    assert byte_level_tokenizer("the cat")["input_ids"] != context + rest
-    assert scorer.encode([("the c", ["at", " cat"])])[0] == (context, [rest, word])
-    ((_, (spelt,)),) = scorer.encode([("the", [" <|end|>"])])
-    assert byte_level_tokenizer.eos_token_id not in spelt and len(spelt) > 3
 
 
 def test_a_context_without_a_token_is_told(tiny_tokenizer, tiny_model, warnings, monkeypatch):

@@ -263,19 +263,13 @@ class TestPretraining:
         assert training_flops_per_token(model) == 6 * (12 * 12 * 768**2 + 768 * 40478) + 12 * 12 * 768 * 512
 
 
-def test_evaluation_does_not_keep_logits(tmp_path):
+def test_predictions_of_labelled_blocks_and_evaluation_without_logits(tmp_path):
     trainer, made = helpers_pretraining.make_trainer(tmp_path, 1), []
     trainer.model.register_forward_hook(lambda module, inputs, outputs: made.append(outputs.logits is not None))
-    trainer.evaluate()
-    trainer.predict(trainer.eval_dataset)
+    evaluation, prediction = trainer.evaluate(), trainer.predict(trainer.eval_dataset)
     assert made == [False] * 3 + [True] * 3  # batches of 8 of 24 rows
-
-
-def test_predictions_of_labelled_blocks(tmp_path):
-    trainer = helpers_pretraining.make_trainer(tmp_path, 1)
-    prediction = trainer.predict(trainer.eval_dataset)
     assert prediction.predictions.shape == (24, 12, 40) and prediction.label_ids.shape == (24, 12)
-    assert prediction.metrics["test_loss"] == pytest.approx(trainer.evaluate()["eval_loss"], rel=1e-6)
+    assert prediction.metrics["test_loss"] == pytest.approx(evaluation["eval_loss"], rel=1e-6)
     trainer.preprocess_logits_for_metrics = lambda logits, labels: logits.argmax(-1)
     assert (trainer.predict(trainer.eval_dataset).predictions == prediction.predictions.argmax(-1)).all()
 
