@@ -137,8 +137,9 @@ class TraversalCollator:
         Raises:
             ValueError: a row that cannot be used; the message names the row, what it holds and what is needed.
         """
-        if isinstance(rows, Mapping):
-            raise ValueError("A batch is made of a list of rows, but one dict was given. Pass `[row]`, or several.")
+        if isinstance(rows, Mapping) or not all(isinstance(row, Mapping) for row in rows):
+            what = "one dict" if isinstance(rows, Mapping) else f"{rows[0]!r:.60}"
+            raise ValueError(f"A batch is a list of rows, each a dict of columns, but {what} was given. Pass `[row]`.")
         names = [f"Row {position} of the batch" for position in range(len(rows))]
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
         if self.is_of_gpt1:

@@ -17,7 +17,8 @@ from typing import Any
 import transformers
 import yaml
 from datasets import disable_progress_bars
-from huggingface_hub import snapshot_download
+from huggingface_hub import snapshot_download, try_to_load_from_cache
+from huggingface_hub.constants import HF_HUB_OFFLINE
 from transformers import PreTrainedTokenizerBase
 from transformers.hf_argparser import HfArg, HfArgumentParser
 
@@ -220,6 +221,7 @@ def at_revision(model: str | None, revision: str | None) -> str | None:
     if model is None or revision is None:
         return model
     if not Path(model).is_dir():
+        check_model("--model", model, revision)
         return snapshot_download(model, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.py"])
     if not Path(model, revision, "config.json").is_file():
         found = sorted(path.parent.name for path in Path(model).glob("*/config.json"))
@@ -227,7 +229,7 @@ def at_revision(model: str | None, revision: str | None) -> str | None:
     return str(Path(model, revision))
 
 
-def check_model(flag: str, name: str | None) -> None:
+def check_model(flag: str, name: str | None, revision: str | None = None) -> None:
     """Checks early that the model named by a flag is a folder with its configuration, or may be a hub id."""
     if name is None or Path(name, "config.json").is_file():
         return
@@ -236,6 +238,8 @@ def check_model(flag: str, name: str | None) -> None:
     if Path(name).exists() or name.count("/") > 1 or is_beside_models or near:
         which = f"{flag} {name} is no folder with a config.json{near}"
         raise ValueError(f"{which}. Pass one, or a hub id such as owner/name.")
+    if HF_HUB_OFFLINE and not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
+        raise ValueError(f"{flag} {name} is no folder here, nor kept from the hub (HF_HUB_OFFLINE is set). Pass one.")
 
 
 def read_with_model(command: str, words: list[str]) -> Any:

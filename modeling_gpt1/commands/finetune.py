@@ -69,10 +69,9 @@ class StartArguments(runs.ModelArguments):
                 "without --n_transfer."
             )
         if self.model is None and (self.tokenizer_name is None or self.n_transfer is not None):
-            raise ValueError(
-                "No --model was given. Pass one to fine-tune a checkpoint, or --tokenizer_name (and "
-                "--config_overrides) without --n_transfer to train a fresh model."
-            )
+            how = "--tokenizer_name (and --config_overrides)"
+            how += "" if self.n_transfer is None else " without --n_transfer"
+            raise ValueError(f"No --model was given. Pass one, or {how} to train a fresh model.")
         super().__post_init__()
 
 
@@ -148,7 +147,7 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
     for pair in pairs:
         role, _, names = pair.partition("=")
         if not role or not names:
-            raise ValueError(f"--columns has {pair!r}; role=column is needed, such as text=review.")
+            raise ValueError(f"--columns has {pair!r}; role=column is needed, or role=column,column for several.")
         if re.search(r"[,\s]\w+=", names):
             raise ValueError(f"--columns has {pair!r} as one. Write several pairs, as in --columns text=a label=b.")
         columns[role] = parts if len(parts := next(csv.reader([names]))) > 1 else parts[0]
@@ -287,7 +286,8 @@ def check_rows(
                 for name in (name for at, name in enumerate(task.label_names) if counts[at] == 1):
                     logger.warning(f"A single row of {source} has the class {name}: is it a mistyped one?")
             names = task.label_names or range(max(counts, default=-1) + 1)
-            numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(names)]
+            has_rows = counts if use != "train" else range(len(names))  # classes of an evaluation may have none
+            numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(names) if place in has_rows]
             of_classes = f" ({listed(numbers)})" if counts else ""
             cut = f", {num_cut:,} cut to {counted(collator.max_length, 'token')}" if num_cut else ""
             unknown = f", {share:.1%} of the tokens unknown" if share else ""

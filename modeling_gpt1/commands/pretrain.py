@@ -224,7 +224,8 @@ def plan_words(
     if late := [name for name, update in saved.items() if update > updates]:
         logger.warning(f"The run ends before the words of {', '.join(late)}, which will not be saved.")
     saved = {name: update for name, update in saved.items() if update <= updates}
-    line = f"words: {num_words:,} in the text, {updates * words_per_update:,.0f} to read in {passes:.3g} passes"
+    line = f"words: {num_words:,} in the text, {updates * words_per_update:,.0f} to read in {passes:.3g} pass"
+    line += "" if round(passes, 2) == 1 else "es"
     return saved, words_per_update, f"{line}; saved after {', '.join(saved)}" if saved else line
 
 

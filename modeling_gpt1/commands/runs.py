@@ -38,7 +38,7 @@ SETTINGS = "run.yaml"
 class ModelArguments:
     """Where model and tokenizer come from."""
 
-    model: str | None = HfArg(default=None, help="Folder, hub id, or gpt1-novels. Default: a fresh model.")
+    model: str | None = HfArg(default=None, help="Folder, hub id, or gpt1-novels; none: a fresh model.")
     config_overrides: str | None = HfArg(default=None, help="Of a fresh model: hidden_size=256,num_hidden_layers=4.")
     family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": ["gpt1", "gpt1-lstm"]})
     tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: the model's.")

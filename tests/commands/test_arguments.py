@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from modeling_gpt1.commands import completion
+from modeling_gpt1.commands import arguments, completion
 from modeling_gpt1.commands.arguments import check_model, parser_of
 from modeling_gpt1.commands.entry import COMMANDS
 from modeling_gpt1.commands.reproduce import parse_arguments
@@ -157,6 +157,7 @@ def test_every_command_and_flag_is_in_every_script(shell):
 
 def test_an_id_whose_owner_has_the_name_of_a_folder_is_left_to_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(arguments, "HF_HUB_OFFLINE", False)
     (tmp_path / "owner").mkdir()
     check_model("--model", "owner/model")
     (tmp_path / "owner" / "run").mkdir()

@@ -222,12 +222,14 @@ def write_mnli(folder: Path) -> str:
     return str(folder)
 
 
-def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path):
+def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path, caplog):
     output = tmp_path / "model"
     data = ["--task", "MNLI", "--data_dir", write_mnli(tmp_path), "--max_train_samples", "4"]
     data += ["--max_eval_samples", "1", "--max_predict_samples", "2"]
     more = ["--do_eval", "--do_predict", "--eval_strategy", "steps", "--eval_steps", "1"]
     finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, *more)])
+    (told,) = [line for line in caplog.messages if line.startswith("eval: 1 row of split 'validation_matched' (")]
+    assert told.endswith(" 1)") and "," not in told  # no class without a row
     metrics = read_json(output / "eval_results.json")
     assert {"eval_validation_matched_accuracy", "eval_validation_mismatched_accuracy"} <= metrics.keys()
     for part in ("matched", "mismatched"):
@@ -490,7 +492,7 @@ REFUSALS = [
     (["--task", "sst2", *OWN, *MODEL], "--task sst2", "--train_file was given too"),
     (["--train_file", "{train}", *MODEL], "--traversal is missing", "classification, entailment"),
     ([*OWN[:4], *MODEL], "--columns is missing", "text=review label=stars"),
-    ([*OWN[:4], "--columns", "review", *MODEL], "--columns has 'review'", "text=review"),
+    ([*OWN[:4], "--columns", "review", *MODEL], "--columns has 'review'", "or role=column,column for several"),
     ([*OWN, "--do_eval", *MODEL], "--do_eval", "has: train", "Pass --validation_file, or leave --do_eval out"),
     (["--task", "sst2", "--data_dir", "{task}", "--do_predict", *MODEL], "--do_predict", "has: train", "--data_dir"),
     ([*OWN, *FRESH, "n_embd=8,vocab_size=9"], "'vocab_size=9'", "does not come from the tokenizer"),

@@ -5,10 +5,11 @@ import sys
 
 import pytest
 from datasets import disable_progress_bars, enable_progress_bars
+from helpers_refusals import refusal
 from transformers import RobertaConfig
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
-from modeling_gpt1.commands import entry
+from modeling_gpt1.commands import arguments, entry, generate
 
 FILES = ["finetune", "--train_file", "{0}/train.csv", "--traversal", "classification", "--columns", "text=text"]
 RUN = ["--output_dir", "{0}/out", "--use_cpu", "--do_train"]
@@ -116,6 +117,12 @@ for command, *values in (
     (REPRODUCE, "zero_shot_max_eval_samples=-1", "rehearse=0", "jobs=0"),
 ):
     WRONG += [([*command, f"--{value}"], f"--{value.replace('=', ' is ')}, but must be at least ") for value in values]
+
+
+@pytest.mark.parametrize("more", [[], ["--revision", "chck_5K"]])
+def test_a_missing_folder_is_told_where_the_hub_is_off(more, monkeypatch):
+    monkeypatch.setattr(arguments, "HF_HUB_OFFLINE", True)
+    assert "--model run/r is no folder here, nor kept from the hub" in refusal(generate.main, ["run/r", *more])
 
 
 @pytest.fixture(scope="module")

@@ -250,7 +250,14 @@ def test_rows_with_and_without_a_label(letters, row):
         (lambda _: TraversalCollator("folder", "classification", TEXT), "`tokenizer` is a str. Pass what `open_token"),
         (lambda _: add_control_tokens(torch.nn.Linear(1, 1)), "`tokenizer` is a Linear. Pass what `open_tokenizer`"),
         (lambda letters: TraversalCollator(letters, "classification", ["text"]), r"is \['text'\]. Name the column of"),
-        (lambda of: TraversalCollator(of, "classification", TEXT)({"sentence": "a"}), "Pass `.row.`, or several"),
+        (
+            lambda of: TraversalCollator(of, "classification", TEXT)({"sentence": "a"}),
+            "but one dict was given. Pass `.row.`",
+        ),
+        (
+            lambda of: TraversalCollator(of, "classification", TEXT)(["a text"]),
+            "dict of columns, but 'a text' was given",
+        ),
         (lambda of: TraversalCollator(of, "classification", TEXT).check([], "'train'"), "no rows in 'train'"),
         (lambda _: load_files({}, "classification", ["text"]), r"`columns` is \['text'\]. Name .* {'text': 'review'}"),
         (lambda _: load_task({"text": "review"}), "A task is a dict. Pass a name, or the first that `load_files`"),
