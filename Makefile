@@ -74,14 +74,13 @@ clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Compiling all of torch and transformers takes nearly as long as installing it; Python compiles what it imports.
 # The last step of a recipe makes its stamp, so that an interrupted one starts again.
 $(VENV)/.created:
 	$(PYTHON) -m venv --clear $(VENV)
 	touch $@
 
 $(INSTALLED)%: $(VENV)/.created setup.py pyproject.toml constraints.txt
-	$(RUN) -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[$*]"
+	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$*]"
 	touch $@
 
 $(MLINTER_RULES): $(INSTALLED)lint Makefile

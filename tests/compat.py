@@ -82,8 +82,7 @@ def make_environment(name: str, versions: VersionSet) -> Path:
     # The pinned pip and setuptools are seen from a set over the pins.
     without = ["--without-pip"] if versions.is_over_pins else []
     subprocess.run([interpreter, "-m", "venv", "--clear", *without, str(folder)], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile"]
-    pip += ["--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--disable-pip-version-check"]
     packages = [*versions.requirements, *([] if versions.is_over_pins else ["-e", ".[test]"])]
     constraints = [] if versions.is_free or versions.is_over_pins else ["-c", str(pins)]
     subprocess.run([*pip, *constraints, *packages], cwd=ROOT, check=True)
