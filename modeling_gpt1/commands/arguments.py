@@ -234,7 +234,7 @@ def check_model(flag: str, name: str | None, revision: str | None = None) -> Non
     if name is None or Path(name, "config.json").is_file():
         return
     is_beside_models = "/" in name and any(Path(name).parent.glob("*/config.json"))
-    near = nearest(name, ["gpt1-novels"])
+    near = "" if "/" in name else nearest(name, ["gpt1-novels"])  # owner/gpt1-novels may be another
     if Path(name).exists() or name.count("/") > 1 or is_beside_models or near:
         which = f"{flag} {name} is no folder with a config.json{near}"
         raise ValueError(f"{which}. Pass one, or a hub id such as owner/name.")

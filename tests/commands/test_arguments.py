@@ -160,6 +160,7 @@ def test_an_id_whose_owner_has_the_name_of_a_folder_is_left_to_the_hub(tmp_path,
     monkeypatch.setattr(arguments, "HF_HUB_OFFLINE", False)
     (tmp_path / "owner").mkdir()
     check_model("--model", "owner/model")
+    check_model("--model", "owner/gpt1-novels")  # a copy of one's own
     (tmp_path / "owner" / "run").mkdir()
     (tmp_path / "owner" / "run" / "config.json").touch()
     with pytest.raises(ValueError, match="--model owner/model is no folder with a config.json"):
