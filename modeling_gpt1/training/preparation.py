@@ -163,7 +163,7 @@ def add_adapter(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, peft
     """
     from peft import PeftConfig, get_peft_model
 
-    if not isinstance(peft_config, PeftConfig) or peft_config.task_type not in (None, "SEQ_CLS"):
+    if not isinstance(peft_config, PeftConfig) or peft_config.task_type in ("CAUSAL_LM", "SEQ_2_SEQ_LM"):
         kind = getattr(peft_config, "task_type", type(peft_config).__name__)
         raise ValueError(f"`peft_config` is a {kind}. Pass one like `LoraConfig(r=16)`, without another `task_type`.")
     if not model.name_or_path:

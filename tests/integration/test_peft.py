@@ -304,6 +304,11 @@ def test_other_configurations_are_refused(base, given, kind):
         prepare_finetuning(base, "rte", peft_config=given)
 
 
+@pytest.mark.parametrize("base", ["gpt1"], indirect=True)
+def test_another_task_type_that_serves_is_taken(base):
+    prepare_finetuning(base, "rte", peft_config=LoraConfig(r=4, task_type=TaskType.FEATURE_EXTRACTION))
+
+
 def test_virtual_tokens_are_refused(tmp_path):
     base = make_model("classification", make_tokenizer())
     sizes = {"token_dim": 32, "num_layers": 2, "num_attention_heads": 4}
