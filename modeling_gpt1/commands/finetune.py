@@ -283,8 +283,9 @@ def check_rows(
                 label = task.columns["label"]
                 logger.warning(f"Column {label!r} has {len(counts):,} classes in {num_rows:,} rows: is it the label?")
             elif use == "train" and not data_args.max_train_samples:
-                for name in (name for at, name in enumerate(task.label_names) if counts[at] == 1):
-                    logger.warning(f"A single row of {source} has the class {name}: is it a mistyped one?")
+                if once := [name for at, name in enumerate(task.label_names) if counts[at] == 1]:
+                    each = f"has each of these classes: {listed(once)}"
+                    logger.warning(f"A single row of {source} {each}. Is one mistyped?")
             names = task.label_names or range(max(counts, default=-1) + 1)
             has_rows = counts if use != "train" else range(len(names))  # classes of an evaluation may have none
             numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(names) if place in has_rows]

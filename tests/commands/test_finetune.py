@@ -371,7 +371,14 @@ def test_many_rows_of_one_predicted_class_are_told(kind, numbers, is_told, folde
 @pytest.mark.parametrize(
     ("moods", "told"),
     [
-        (["happy"] * 9 + ["sad"] * 9 + ["hapy"], "A single row of {file} has the class hapy: is it a mistyped one?"),
+        (
+            ["happy"] * 9 + ["sad"] * 9 + ["hapy"],
+            "A single row of {file} has each of these classes: hapy. Is one mistyped?",
+        ),
+        (
+            ["happy"] * 9 + ["hapy", "sad"],
+            "A single row of {file} has each of these classes: hapy, sad. Is one mistyped?",
+        ),
         (["happy"] * 9 + ["sad"] * 9 + ["hapy"] * 2, None),
         (["happy", "sad"] + ["hapy"] * 2, "--max_train_samples 3"),  # few of a class, by the draw
         (list(map(str, range(100, 124))), "Column 'mood' has 24 classes in 24 rows: is it the label?"),
