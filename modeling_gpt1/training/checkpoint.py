@@ -187,8 +187,8 @@ def keep_settings(checkpoint: str, before: dict[str, Any], args: TrainingArgumen
         setattr(args, name, before[name])
 
 
-def plan_anew(checkpoint: str, lr_scheduler: Any, num_updates: int) -> None:
-    """Gives the next update the learning rate of a plan of another length than before, and says how it jumps."""
+def plan_anew(checkpoint: str, lr_scheduler: Any, num_updates: int, is_told: bool) -> None:
+    """Gives the next update the learning rate of a plan of another length than before; may say how it jumps."""
     planned = json.loads(Path(checkpoint, TRAINER_STATE_NAME).read_text(encoding="utf-8"))["max_steps"]
     if planned == num_updates or not hasattr(lr_scheduler, "lr_lambdas"):
         return
@@ -196,7 +196,7 @@ def plan_anew(checkpoint: str, lr_scheduler: Any, num_updates: int) -> None:
     lr_scheduler.last_epoch -= 1
     lr_scheduler.step()
     now = lr_scheduler.get_last_lr()[0]
-    if not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-12):
+    if is_told and not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-12):
         logger.warning(
             f"The learning rate is planned over {counted(num_updates, 'update')} now, {planned:,} before: it "
             f"{'rises' if now > was else 'falls'} from {was:.1e} to {now:.1e}. Pass the old length to go on as before."
