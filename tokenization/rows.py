@@ -151,8 +151,8 @@ def are_all_labelled(rows: Dataset, column: str) -> bool:
     return column in rows.column_names and all(label is not None and label >= 0 for label in rows.unique(column))
 
 
-def _read_labels(rows: Dataset, column: str, source: str, *, by_name: bool = False) -> list:
-    """The labels of a column, None for a missing one; of .csv and .tsv files as numbers where all are such texts.
+def _read_labels(rows: Dataset, column: str, *, by_text: bool = True, by_name: bool = False) -> list:
+    """The labels of a column, None for a missing one; with `by_text` as numbers where all are texts of such.
 
     With `by_name` whole floats, which pandas makes beside an empty cell, are integers, and a `ClassLabel` column, or
     one of lists of them, gives names, with None for −1.
@@ -163,7 +163,7 @@ def _read_labels(rows: Dataset, column: str, source: str, *, by_name: bool = Fal
         return [None if label is None or label < 0 else feature.names[label] for label in labels]
     if by_name and isinstance(getattr(feature, "feature", None), ClassLabel):
         return [given and [feature.feature.names[label] for label in given] for given in labels]
-    if source.endswith((".csv", ".tsv")):
+    if by_text:
         found = [isinstance(label, str) and NUMBER.fullmatch(label) for label in labels if label is not None]
         if all(found):
             number = float if any(match[1] for match in found) else int
@@ -344,7 +344,7 @@ def task_rows(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
     rows = rows.select_columns(list(found))
     if label not in found:
         return rows
-    labels = _read_labels(rows, label, ".csv")  # in each file a text of a number is it
+    labels = _read_labels(rows, label)
     if task.drop_unlabelled and split not in task.test_splits and -1 in labels:
         kept = [row for row, given in enumerate(labels) if given != -1]
         rows, labels = rows.select(kept), [labels[row] for row in kept]
@@ -424,7 +424,8 @@ def load_files(
                 check_columns(sources[split], rows.column_names, role, names)
         splits[split], bad_texts[split] = rows, {} if is_test else _bad_texts(rows, columns)
         if label in rows.column_names:
-            labels[split] = _read_labels(rows, label, sources[split], by_name=has_classes)
+            is_table = sources[split].endswith((".csv", ".tsv"))
+            labels[split] = _read_labels(rows, label, by_text=is_table, by_name=has_classes)
     multi_label = has_classes and any(
         isinstance(rows.features.get(label), List | LargeList) for rows in splits.values()
     )
