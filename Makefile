@@ -9,6 +9,7 @@ GPU_ARGS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip install -qq --disable-pip-version-check
 INSTALLED := $(VENV)/.installed-
 MLINTER_RULES := $(VENV)/mlinter-rules.toml
 # Rules of transformers-mlinter that cannot hold outside the transformers tree.
@@ -77,10 +78,13 @@ clean:
 # The last step of a recipe makes its stamp, so that an interrupted one starts again.
 $(VENV)/.created:
 	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) --upgrade pip
 	touch $@
 
+# pip compiles on one core; what nothing imports here is left out. A file that cannot be compiled is a template.
 $(INSTALLED)%: $(VENV)/.created setup.py pyproject.toml constraints.txt
-	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$*]"
+	$(PIP) --no-compile -c constraints.txt -e ".[$*]"
+	$(RUN) -m compileall -qq -j 0 -x '/(tests|tasks|models|lang)/' $(VENV)/lib || true
 	touch $@
 
 $(MLINTER_RULES): $(INSTALLED)lint Makefile
