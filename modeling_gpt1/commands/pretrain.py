@@ -229,6 +229,11 @@ def plan_words(
     return saved, words_per_update, f"{line}; saved after {', '.join(saved)}" if saved else line
 
 
+def named(files: list[str]) -> str:
+    """Files as a card names them, by the last two parts: the rest of a path means nothing on other machines."""
+    return ", ".join("/".join(Path(file).parts[-2:]) for file in files)
+
+
 def prospect(num_tokens: int | None, num_read: float) -> str:
     """What a text of so many tokens, read in all passes, was enough for in the measured runs of docs/pretrain.md."""
     enough = num_read if num_tokens is None else min(num_read, MOST_PASSES * num_tokens)
@@ -336,10 +341,9 @@ def main(arguments: list[str]) -> None:
         following.format(training_args.output_dir),
         language=model_args.language,
         license=model_args.license,
-        # The card names a file by its last two parts: the rest of the path means nothing on other machines.
-        dataset=corpus_args.dataset_name or ", ".join("/".join(Path(f).parts[-2:]) for f in corpus_args.train_files),
+        dataset=corpus_args.dataset_name or named(corpus_args.train_files),
         dataset_tags=corpus_args.dataset_name,
         dataset_args=corpus_args.dataset_config_name,
-        dataset_split="validation" if corpus_args.validation_files else corpus_args.validation_split,
+        dataset_split=named(corpus_args.validation_files) or corpus_args.validation_split,
     )
     end_processes(trainer)

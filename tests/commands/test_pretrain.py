@@ -244,6 +244,7 @@ def test_the_last_evaluation_takes_all_blocks(books, caplog, monkeypatch):
     card = (output_dir / "README.md").read_text(encoding="utf-8")
     number = int(re.search(r" for training, (\d+) for evaluation", card)[1])
     assert number > 3 and chosen == [[0, number // 2]]
+    assert "/held_out.txt | perplexity |" in card and "split: validation" not in card
 
 
 def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(books, caplog):
