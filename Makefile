@@ -18,6 +18,9 @@ MLINTER_RULES := $(VENV)/mlinter-rules.toml
 # TRF028 wants the licence in eleven lines; the files name it by SPDX.
 MLINTER_OFF := TRF057 TRF028
 
+# The many processes of the tests would each compile all that they import.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help demo test campaign lint format docs compat bench gpu clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:

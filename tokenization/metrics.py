@@ -51,17 +51,18 @@ SCORES = {score.__name__: score for score in (accuracy, f1, matthews_correlation
 SCORES["f1_micro"] = f1  # over all pairs of example and class, where an example may have several
 
 
-def find_metric(name: str) -> Callable[[np.ndarray, np.ndarray], dict[str, float]]:
+def find_metric(name: str, labels: np.ndarray) -> Callable[[np.ndarray, np.ndarray], dict[str, float]]:
     """What computes a score of predictions and references, `[N]` or `[N, K]`, under its name.
 
     Args:
-        name: one of the scores above, a scorer of scikit-learn that needs no probabilities, such as f1_macro, or a
-            metric of `evaluate`, whose code is then downloaded and run.
+        name: one of the above, of scikit-learn's without probabilities, or of `evaluate`'s, whose code is then run.
+        labels: some of each kind, such as `[0, 1, 2]` of three classes; refused if they have no such score.
 
     Raises:
         ValueError: none of them has it.
     """
-    if name in SCORES:
+    fits = {"f1": labels.max() <= 1, "f1_micro": labels.ndim == 2, "pearson": True, "spearmanr": True}
+    if name in SCORES and fits.get(name, labels.dtype.kind != "f"):
         return lambda predictions, references: {name: float(SCORES[name](predictions, references))}
     try:
         from sklearn.metrics import get_scorer
@@ -82,16 +83,15 @@ def find_metric(name: str) -> Callable[[np.ndarray, np.ndarray], dict[str, float
                 return rows
 
         answers = Answers()
-        trial = np.eye(2, dtype=int)[0 if not name.endswith("_samples") else slice(None)]
-        scorer(answers, trial, trial)  # refuses what needs probabilities
+        scorer(answers, labels, labels)  # refuses what needs probabilities
     except (OSError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"The metric {name!r} is unknown to scikit-learn and `evaluate`, or cannot be computed of predicted "
-            f"classes or numbers. Pass another name, such as f1_macro, or one of {', '.join(SCORES)}."
+            f"The metric {name!r} is unknown to scikit-learn and `evaluate`, or cannot be computed of answers like "
+            f"{labels[:3].tolist()}. Of classes, pass accuracy, f1_macro, recall_macro; of numbers, pearson or r2."
         ) from error
     return lambda predictions, references: {name: float(scorer(answers, predictions, references))}
 
 
 def compute(name: str, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
     """A score under its name: see `find_metric`."""
-    return find_metric(name)(np.asarray(predictions), np.asarray(references))
+    return find_metric(name, np.asarray(references))(np.asarray(predictions), np.asarray(references))

@@ -333,8 +333,7 @@ def task_rows(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
             wanted = " or ".join(map(" + ".join, candidates))
             raise ValueError(
                 f"{source} has no column {wanted}, which task {task.name!r} needs. Its columns: "
-                f"{', '.join(rows.column_names)}. Needed: {', '.join(task.column_names)}. Rename them in the file, or "
-                "build a Task with the names that it has."
+                f"{', '.join(rows.column_names)}. Needed: {', '.join(task.column_names)}. Rename them in the file."
             )
     for name, columns in found.items():
         if len(columns) > 1:
@@ -396,8 +395,11 @@ def load_files(
     if (twice := used.most_common(1)[0])[1] > 1:
         raise ValueError(f"`columns` has {twice[0]!r} twice, and a model would read it twice. Give each role its own.")
     if not isinstance(files, Mapping) or not all(isinstance(file, str | Path | Dataset) for file in files.values()):
-        needed = 'a path or `datasets.Dataset` for each split, as {"train": "a.csv"}; `Dataset.from_list` makes one'
-        raise ValueError(f"`files` is {str(files)[:99]!r}. Give {needed}.")
+        given = (
+            {use: type(of).__name__ for use, of in files.items()} if isinstance(files, Mapping) else str(files)[:99]
+        )
+        needed = 'for each split a path or a `Dataset`, as {"train": "a.csv"}; `Dataset.from_pandas` makes one'
+        raise ValueError(f"`files` is {given!r}. Give {needed}, and `from_list`.")
     if unknown := [split for split in files if split not in SPLITS]:
         raise ValueError(f"`files` has {unknown[0]!r}{nearest(unknown[0], SPLITS)}. The splits: {', '.join(SPLITS)}.")
     splits: dict[str, Dataset] = {}

@@ -65,8 +65,6 @@ class Task:
             raise ValueError(
                 f"Task {self.name!r} has the traversal {self.traversal!r}. Choose one of {', '.join(TRAVERSALS)}."
             )
-        if self.regression and (wrong := set(self.metrics) & {"accuracy", "f1", "f1_micro", "matthews_correlation"}):
-            raise ValueError(f"{min(wrong)!r} compares classes, but {self.name!r} has numbers. Use one like pearson.")
 
     @property
     def num_labels(self) -> int:
@@ -182,8 +180,8 @@ TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A question that names the nearest of the names, if one is near."""
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.71)
+    """A question that names the nearest of the names, if one is near; rather one that the name begins with."""
+    near = sorted(difflib.get_close_matches(name, names, cutoff=0.71), key=lambda one: not name.startswith(one))
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
@@ -200,8 +198,8 @@ def get_task(name: str | Task) -> Task:
     by_plain_name = {_plain(known): task for known, task in TASKS.items()}
     if _plain(name) not in by_plain_name:
         raise ValueError(
-            f"Unknown task {name!r}{nearest(name, TASKS)}. Known tasks: {', '.join(TASKS)}. For data of your own "
-            "build a Task with its traversal, columns and label_names."
+            f"Unknown task {name!r}{nearest(name, TASKS)}. Known tasks: {', '.join(TASKS)}. Data of your own "
+            "needs none: name its files, traversal and columns, as flags of `gpt1 finetune` or to `load_files`."
         )
     return by_plain_name[_plain(name)]
 
@@ -236,10 +234,12 @@ def compute_metrics_for(task: str | Task) -> Callable[[EvalPrediction], dict[str
         task: a name for `get_task`, or a Task.
 
     Raises:
-        ValueError: neither metrics.py, scikit-learn nor `evaluate` has a metric.
+        ValueError: neither metrics.py, scikit-learn nor `evaluate` has a metric, or it is of fewer classes.
     """
     task = get_task(task)
-    metrics = list(map(find_metric, task.metrics))
+    classes = np.arange(3 if TRAVERSALS[task.traversal].has_choices else max(2, len(task.label_names)))
+    labels = np.array([0.5, 1.5]) if task.regression else np.eye(2, dtype=int) if task.multi_label else classes
+    metrics = [find_metric(name, labels) for name in task.metrics]
 
     def compute_metrics(evaluation: EvalPrediction) -> dict[str, float]:
         predictions = predictions_from_logits(task, evaluation.predictions)

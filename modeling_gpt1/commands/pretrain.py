@@ -229,11 +229,6 @@ def plan_words(
     return saved, words_per_update, f"{line}; saved after {', '.join(saved)}" if saved else line
 
 
-def named(files: list[str]) -> str:
-    """Files as a card names them, by the last two parts: the rest of a path means nothing on other machines."""
-    return ", ".join("/".join(Path(file).parts[-2:]) for file in files)
-
-
 def prospect(num_tokens: int | None, num_read: float) -> str:
     """What a text of so many tokens, read in all passes, was enough for in the measured runs of docs/pretrain.md."""
     enough = num_read if num_tokens is None else min(num_read, MOST_PASSES * num_tokens)
@@ -334,6 +329,9 @@ def main(arguments: list[str]) -> None:
         trainer.save_metrics("eval", metrics)
         trainer.eval_dataset = validation_blocks  # the card tells how many its figures are of
         trainer.save_state()  # includes this evaluation
+    # The card names a file by its last two parts: the rest of the path means nothing on other machines.
+    places = (corpus_args.train_files, corpus_args.validation_files)
+    read, held_out = (", ".join("/".join(Path(file).parts[-2:]) for file in files) for files in places)
     following = "gpt1 generate {}" if family.is_causal else "gpt1 finetune --model {} …"
     runs.publish(
         trainer,
@@ -341,9 +339,9 @@ def main(arguments: list[str]) -> None:
         following.format(training_args.output_dir),
         language=model_args.language,
         license=model_args.license,
-        dataset=corpus_args.dataset_name or named(corpus_args.train_files),
+        dataset=corpus_args.dataset_name or read,
         dataset_tags=corpus_args.dataset_name,
         dataset_args=corpus_args.dataset_config_name,
-        dataset_split=named(corpus_args.validation_files) or corpus_args.validation_split,
+        dataset_split=held_out or corpus_args.validation_split,
     )
     end_processes(trainer)

@@ -146,7 +146,7 @@ def get_heuristic(name: str) -> Heuristic:
     if plain not in by_plain_name:
         raise ValueError(
             f"Task {name!r} has no zero-shot heuristic{nearest(name, HEURISTICS)}. Known: {', '.join(HEURISTICS)}. "
-            "For your own data, build a Heuristic from a Task and a function that maps a row to its candidates."
+            "For your own data, pass a `Heuristic` to `evaluate_zero_shot` in Python."
         )
     return by_plain_name[plain]
 

@@ -172,6 +172,8 @@ def add_adapter(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, peft
     peft_config.modules_to_save = peft_config.modules_to_save or list(heads_of(model))
     if peft_config.target_modules is None:
         peft_config.target_modules = "all-linear"
+    if hasattr(model, "task_head"):  # SEQ_CLS would save its layer `score`, as another module, beside the head
+        peft_config.task_type = None
     if hasattr(model, "task_head") and getattr(peft_config, "trainable_token_indices", ()) is None:
         names = ("start_token_id", "delimiter_token_id", "extract_token_id")
         peft_config.trainable_token_indices = [getattr(tokenizer, name) for name in names]

@@ -128,7 +128,8 @@ class ResumableTrainer(Trainer):
             return
         content = read_content(self._checkpoint)
         keep_settings(self._checkpoint, content.get("settings", {}), self.args, self.train_dataset)
-        plan_anew(self._checkpoint, self.lr_scheduler, self.state.max_steps, self.args.should_log)
+        is_told = self.args.should_log and self.state.global_step < self.state.max_steps
+        plan_anew(self._checkpoint, self.lr_scheduler, self.state.max_steps, is_told)
         progress = content["progress"]
         self._total_loss_scalar = progress["total_loss"]
         losses = progress["running_losses"]

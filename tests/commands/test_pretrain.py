@@ -258,8 +258,8 @@ def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(book
     assert f"| words read in training | {seen[6]} |" in (out / "README.md").read_text(encoding="utf-8")
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     caplog.clear()
-    pretrain.main([*command, "--save_steps", "3", "--learning_rate", "0.5"])
-    assert "nothing is left to train" in caplog.text
+    pretrain.main([*command, "--save_steps", "3", "--learning_rate", "0.5", "--max_steps", "4"])
+    assert "6 updates of 4 asked; nothing is left to train" in caplog.text and "planned over" not in caplog.text
     command[command.index("--train_files") + 1] = str(books / "held_out.txt")
     del command[command.index("--validation_files") : command.index("--output_dir")]
     with pytest.raises(ValueError, match="--train_files .*one.txt .*, and a run cannot go on with .*held_out.txt"):

@@ -22,7 +22,8 @@ REPRODUCE = ["reproduce", "--model", "m", "--output_dir", "{0}/out"]
 WRONG = [
     (["finetune", "--taks", "rte"], "unknown flag --taks (did you mean '--task'?)"),
     (["generate", "--max_train_samples", "3"], "unknown flag --max_train_samples."),
-    (["finetune", "--task", "ss2", *START], "'ss2' (did you mean 'sst2'?)"),
+    (["finetune", "--task", "ss2", *START], "'ss2' (did you mean 'sst2'?)", "as flags of `gpt1 finetune`"),
+    (["finetune", "--lora_rank", "4"], "unknown flag --lora_rank (did you mean '--lora_r'?)"),  # not --local_rank
     (["finetune", "--task", "rte", "--learning_rate", "fast", *START], "--learning_rate", "'fast'"),
     (["finetune", "--task", "rte", "--eval_strategy", "step", *START], "--eval_strategy", "'step'", "'steps'"),
     ([*TEXT, "--lr_scheduler_type=slow"], "slow is not a valid", "'linear'"),
@@ -90,7 +91,7 @@ WRONG = [
     ([*GENERATE, "gpt1-novel"], "gpt1-novel is no folder", "(did you mean 'gpt1-novels'?)"),
     ([*TEXT[:3], "--output_dir", "{0}/book.txt"], "--output_dir {0}/book.txt is a file. Pass a folder."),
     ([*TEXT, "--model", "{0}/model", "--tokenizer_name", "gpt1-novels"], "Take the tokenizer saved with the model"),
-    ([*FILES, *START, "--regression", "--metric_name", "f1"], "'f1' compares classes, but 'train' has numbers"),
+    ([*FILES, *START, "--regression", "--metric_name", "f1"], "'f1' is unknown to", "of numbers, pearson or r2"),
     ([*FILES, *START, "--lm_coef", "-1"], "finetune: --lm_coef is -1.0, but"),
     ([*FILES, *START, "--metric_for_best_model", "acuracy"], "acuracy (did you mean 'accuracy'?)", "loss or acc"),
     ([*TEXT, "--metric_for_best_model", "accuracy"], "accuracy is none of this run", "loss or perplexity."),

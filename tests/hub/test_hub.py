@@ -156,8 +156,8 @@ def test_cards_of_the_repositories(visit):
     pre_trained = ModelCard(visit.hub.files("me/books")["README.md"].decode())
     (result,) = pre_trained.data.eval_results
     assert pre_trained.data.license == "mit"
-    place = f"{visit.folder.name}/train.txt"
-    assert (result.metric_type, result.dataset_name, result.dataset_split) == ("perplexity", place, "validation")
+    texts = [f"{visit.folder.name}/{split}.txt" for split in ("train", "validation")]
+    assert [result.metric_type, result.dataset_name, result.dataset_split] == ["perplexity", *texts]
     assert "| tokens seen in training | 379 |" in pre_trained.text
 
 

@@ -160,9 +160,9 @@ def base(request, plain_tokenizer, tmp_path):
     return str(folder)
 
 
-def lora_trainer(base: str, folder, rows=ROWS, task=TASK, **arguments) -> GPT1Trainer:
+def lora_trainer(base: str, folder, rows=ROWS, task=TASK, kind=None, **arguments) -> GPT1Trainer:
     torch.manual_seed(1)
-    parts = prepare_finetuning(base, task, peft_config=LoraConfig(r=4))
+    parts = prepare_finetuning(base, task, peft_config=LoraConfig(r=4, task_type=kind))
     numbers = [{**row, "label": TASK.label_names.index(row["label"])} for row in rows]
     settings = {"max_steps": 6, "learning_rate": 0.02, "per_device_train_batch_size": 4, "save_strategy": "no"}
     settings |= {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "logging_steps": 1, **arguments}
@@ -202,7 +202,7 @@ def test_an_adapter_folder_opens_as_a_whole_model(base, tmp_path):
     found = {entry["label"]: entry["score"] for entry in classify({"text": row["one"], "text_pair": row["two"]})}
     scores = expected.task_logits[0].softmax(-1).tolist()
     assert [found[name] for name in TASK.label_names] == pytest.approx(scores, abs=1e-5)
-    second = lora_trainer(str(tmp_path / "run"), tmp_path / "second")
+    second = lora_trainer(str(tmp_path / "run"), tmp_path / "second", kind="SEQ_CLS")
     close(second.model.eval()(**batch).task_logits, expected.task_logits)
     second.train()
     second.save_model()

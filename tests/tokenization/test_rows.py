@@ -5,6 +5,7 @@ import json
 import logging
 
 import datasets
+import pandas
 import pytest
 from conftest import content_of, write_rows
 from helpers_refusals import refusal
@@ -541,9 +542,16 @@ def test_classes_that_differ_by_a_slip_are_refused_or_kept(tmp_path):
     assert load_files(files, "classification", COLUMNS, num_labels=4)[0].label_names == (" bad", "Good", "bad", "good")
 
 
-@pytest.mark.parametrize("files", ["train.csv", datasets.Dataset.from_list(ROWS), {"train": ROWS}])
-def test_what_is_no_file_of_a_split(files):
-    check_refused(lambda: load_files(files, "classification", COLUMNS), '{"train": "a.csv"}', "from_list")
+@pytest.mark.parametrize(
+    "files, kind",
+    [
+        *(("train.csv", "'train.csv'"), (datasets.Dataset.from_list(ROWS), "Dataset(")),
+        *(({"train": ROWS}, "{'train': 'list'}"), ({"train": pandas.DataFrame(ROWS)}, "{'train': 'DataFrame'}")),
+    ],
+)
+def test_what_is_no_file_of_a_split(files, kind):
+    told = ('{"train": "a.csv"}', "`Dataset.from_pandas` makes one, and `from_list`")
+    check_refused(lambda: load_files(files, "classification", COLUMNS), kind, *told)
     check_refused(lambda: load_files({"trian": "a.csv"}, "classification", COLUMNS), "'trian' (did you mean 'train'?)")
 
 

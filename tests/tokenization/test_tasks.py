@@ -1,5 +1,6 @@
 """The table of tasks, predictions from logits, and the scores against scikit-learn and scipy."""
 
+import re
 import warnings
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from sklearn import metrics as sklearn_metrics
 from transformers import EvalPrediction
 
 from tokenization import TASKS, Task, compute_metrics_for, get_task
-from tokenization.metrics import compute
+from tokenization.metrics import SCORES, compute
 from tokenization.tasks import predictions_from_logits
 
 GLUE = "nyu-mll/glue"
@@ -85,10 +86,10 @@ def of_class_1(true, predicted):
 @given(arrays.arrays(np.int64, st.tuples(st.just(2), st.integers(1, 40)), elements=st.integers(0, 3)))
 def test_class_scores_equal_scikit_learn(sides):
     predictions, references = sides
-    oracles = {"accuracy": sklearn_metrics.accuracy_score, "f1": of_class_1, "f1_micro": of_class_1}
+    oracles = {"accuracy": sklearn_metrics.accuracy_score, "f1": of_class_1}
     for name, oracle in {**oracles, "matthews_correlation": sklearn_metrics.matthews_corrcoef}.items():
         expected = oracle(references, predictions)
-        assert compute(name, predictions, references) == {name: pytest.approx(expected, abs=1e-12)}
+        assert SCORES[name](predictions, references) == pytest.approx(expected, abs=1e-12)
 
 
 @given(arrays.arrays(bool, st.tuples(st.just(2), st.integers(1, 20), st.integers(2, 4))))
@@ -134,10 +135,24 @@ def test_a_metric_of_evaluate(tmp_path, monkeypatch):
     assert compute_metrics(answers) == {"misses": 2, "first": 1, "accuracy": pytest.approx(1 / 3)}
 
 
-def test_metrics_that_nobody_has_or_that_need_probabilities():
-    for name in ("f1_makro", "roc_auc"):
-        with pytest.raises(ValueError, match=f"'{name}'.*such as f1_macro"):
-            compute_metrics_for(replace(TASKS["sst2"], metrics=(name,)))
+@pytest.mark.parametrize(
+    "task, name, shown",
+    [
+        *(("sst2", "f1_makro", "[0, 1]"), ("sst2", "roc_auc", "[0, 1]")),  # of nobody; of probabilities
+        *(("mnli", "f1", "[0, 1, 2]"), ("mnli", "precision", "[0, 1, 2]"), ("race", "f1", "[0, 1, 2]")),
+        *(("stsb", "f1", "[0.5, 1.5]"), ("stsb", "f1_micro", "[0.5, 1.5]"), ("stsb", "accuracy", "[0.5, 1.5]")),
+    ],
+)
+def test_metrics_that_nobody_has_or_that_fit_no_such_labels(task, name, shown):
+    with pytest.raises(ValueError, match=f"'{name}'.* like {re.escape(shown)}.*f1_macro.*pearson"):
+        compute_metrics_for(replace(TASKS[task], metrics=(name,)))
+
+
+def test_the_micro_f1_of_rows_with_one_class_is_that_of_scikit_learn():
+    answers = EvalPrediction(predictions=np.eye(3)[[0, 1, 2, 2]], label_ids=np.array([0, 1, 2, 0]))
+    metrics = ("accuracy", "f1_micro", "recall_macro")  # of class 1 alone, the F1 is 1
+    found = compute_metrics_for(replace(TASKS["mnli"], metrics=metrics))(answers)
+    assert list(found.values()) == pytest.approx([0.75, 0.75, 5 / 6])
 
 
 @given(arrays.arrays(np.int64, st.tuples(st.just(2), st.integers(1, 40)), elements=st.integers(-25, 25)))

@@ -74,7 +74,7 @@ def test_a_pronoun_in_its_place():
 def test_names():
     assert get_heuristic("SST-2") is HEURISTICS["sst2"] and get_heuristic("Story Cloze").task.name == "story_cloze"
     assert get_heuristic("RACE-high").best_known == 0.503 and get_heuristic("dpr").task is DPR
-    with pytest.raises(ValueError, match="'mnli' has no zero-shot heuristic.* race-high, .* build a Heuristic"):
+    with pytest.raises(ValueError, match="'mnli' has no zero-shot heuristic.* race-high, .* pass a `Heuristic` to"):
         get_heuristic("mnli")
 
 
