@@ -62,7 +62,7 @@ def find_metric(name: str, labels: np.ndarray) -> Callable[[np.ndarray, np.ndarr
         ValueError: none of them has it.
     """
     fits = {"f1": labels.max() <= 1, "f1_micro": labels.ndim == 2, "pearson": True, "spearmanr": True}
-    if name in SCORES and fits.get(name, labels.dtype.kind != "f"):
+    if name in SCORES and fits.get(name, not (labels % 1).any()):
         return lambda predictions, references: {name: float(SCORES[name](predictions, references))}
     try:
         from sklearn.metrics import get_scorer
