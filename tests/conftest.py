@@ -55,9 +55,16 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    """Leaves what is imported out of the collection of garbage that each training starts: a quarter of a second."""
+    """Leaves what is there out of the collection of garbage that each training starts: a quarter of a second."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept_by_libraries():
+    """What a module leaves in the caches of torch, such as 800,000 objects of a simulation, is left out, too."""
+    yield
+    pytest_collection_finish(None)
 
 
 @pytest.fixture(scope="session", autouse=True)
