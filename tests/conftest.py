@@ -54,17 +54,11 @@ def pytest_configure(config):
     torch.set_num_threads(1)
 
 
-def pytest_collection_finish(session):
-    """Leaves what is there out of the collection of garbage that each training starts: a quarter of a second."""
+@pytest.fixture(scope="module", autouse=True)
+def without_old_garbage():
+    """Leaves imports, and what torch keeps of earlier tests, out of the collection that each training starts."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kept_by_libraries():
-    """What a module leaves in the caches of torch, such as 800,000 objects of a simulation, is left out, too."""
-    yield
-    pytest_collection_finish(None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -229,10 +229,9 @@ def _write_labels(
     kept = [row for row in range(len(rows)) if row not in bad]
     if bad:
         first = "; ".join(f"row {row}: column {bad[row]!r} has {rows[row][bad[row]]!r}" for row in sorted(bad)[:3])
-        what = (
-            f"{len(bad)} of {counted(len(rows), 'row')} of {source} lack a text or a label that can be used (the "
-            f"first is 0): {first}. The label needs {needed}."
-        )
+        first += f"; and {len(bad) - 3} more" if len(bad) > 3 else ""
+        what = f"{len(bad)} of {counted(len(rows), 'row')} of {source} lack a text or a label that can be used, "
+        what += f"counted from row 0: {first}. The label needs {needed}."
         if ids and any(labels[row] == HIDDEN for row in bad):
             what += f"{MEANS_HIDDEN} If it is a class, give the classes names."
         are_from_1 = "choices" in task.columns and 0 not in found and any(labels[row] == most[row] for row in bad)

@@ -251,7 +251,7 @@ def read_with_model(command: str, words: list[str]) -> Any:
     if args.model is None:
         raise ValueError(f"No model was given. Write a folder, a hub id or gpt1-novels after `gpt1 {command}`.")
     args.model = at_revision(args.model, args.revision)
-    check_model("--model", args.model)
+    check_model("--model" if positional.folder is None else "model", args.model)
     return args
 
 

@@ -10,7 +10,7 @@ space that it needs behind its prompt: both put together are the text. See docs/
 
 import json
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -98,7 +98,7 @@ def read_prompts(path: Path) -> list[str]:
 def talk(model, tokenizer, args: GenerationArguments) -> None:
     """Reads prompts from the terminal until an empty line or the end of the input."""
     print("Type a text to continue; an empty line quits.")
-    with suppress(EOFError):
+    try:
         while prompt := input("> "):
             try:
                 (texts,) = continue_prompts(model, tokenizer, [prompt], **args.generation)
@@ -106,6 +106,8 @@ def talk(model, tokenizer, args: GenerationArguments) -> None:
                 print(error)
             else:
                 print("\n".join(text.lstrip(" ") for text in texts))
+    except EOFError:
+        print()
 
 
 ARGUMENTS = (GenerationArguments,)

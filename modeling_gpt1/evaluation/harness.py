@@ -107,14 +107,14 @@ class SharedContextLM(HFLM):
             num_cut += len(context) > room
             places[tuple(context[-room:])].append(place)
         if num_cut:
-            logger.warning(
+            logger.warning_once(
                 f"{num_cut} of {len(requests)} requests are longer than the model reads ({self.max_length} tokens). "
                 "Their contexts lost their beginning."
             )
         pairs = [pair for pair, *_ in requests if pair is not None]
         share, examples = unknown_share(self.tokenizer, list(map("".join, pairs[:CONTEXTS_AT_ONCE])))
         if share > 0.05:
-            logger.warning(f"{share:.0%} of the tokens are unknown to the tokenizer, as in {examples[0][:60]!r}.")
+            logger.warning_once(f"{share:.0%} of the tokens are unknown to the tokenizer, as in {examples[0][:60]!r}.")
         contexts = sorted(places, key=len, reverse=True)
         answers = [(0.0, True)] * len(requests)
         is_hidden = disable_tqdm or self.rank != 0 or None  # None: where no terminal is

@@ -151,5 +151,5 @@ def test_a_talk_continues_each_text_and_has_a_line_for_each_continuation(run, ty
     assert (first, last) == ("> new and and new and and and and and en", "> ren en en en new new new new new")
     assert refused.startswith("> The prompt 'word word") and "only 80 positions" in refused and nothing == "> "
     typed("the old farmer")
-    told = run("--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2").splitlines()
-    assert told[1] == "> new and and new and and er and er and" and len(told) == 4
+    told = run("--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2").split("\n")
+    assert told[1] == "> new and and new and and er and er and" and told[3:] == ["> ", ""]

@@ -37,7 +37,7 @@ WRONG = [
     (["finetune", "--task", "rte", "--delimiter", ";", *START], "--task rte", "--delimiter was given too"),
     (["finetune", "--task", "rte", "--skip_bad_rows", *START], "--task rte", "--skip_bad_rows was given too"),
     ([*FILES, *START[:-1], "--do_eval", "--n_transfer", "1"], "--n_transfer 1 leaves layers to train", "--do_train"),
-    ([*GENERATE, "{0}/modle"], "--model {0}/modle is no folder"),
+    (["generate", "{0}/modle"], "generate: model {0}/modle is no folder"),
     ([*GENERATE, "{0}/model", "--temperature=-1"], "--temperature is -1", "Pass 0"),
     ([*GENERATE, "m", "--top_p", "5"], "--top_p is 5.0. Pass a number above 0, up to 1"),
     ([*GENERATE, "m", "--top_p", "0"], "--top_p is 0.0"),
@@ -123,7 +123,7 @@ for command, *values in (
 @pytest.mark.parametrize("more", [[], ["--revision", "chck_5K"]])
 def test_a_missing_folder_is_told_where_the_hub_is_off(more, monkeypatch):
     monkeypatch.setattr(arguments, "HF_HUB_OFFLINE", True)
-    assert "--model run/r is no folder here, nor kept from the hub" in refusal(generate.main, ["run/r", *more])
+    assert "model run/r is no folder here, nor kept from the hub" in refusal(generate.main, ["run/r", *more])
 
 
 @pytest.fixture(scope="module")

@@ -495,7 +495,7 @@ def test_rows_that_cannot_be_used_are_refused_at_once_or_left_out(tmp_path, capl
     files["validation"] = write_rows(tmp_path / "all.csv", moods("odd", "odd"))
     check_refused(lambda: load_files(files, "classification", COLUMNS, skip_bad_rows=True), "'odd'", "2 of 2 rows")
     files = {"train": write_rows(tmp_path / "numbers.csv", moods("1.5", "x", "", "nan", "2", "y"))}
-    given = "4 of 6 rows", "row 1: column 'mood' has 'x'; row 2: column 'mood' has ''; row 3: column 'mood' has 'nan'."
+    given = "4 of 6 rows", "row 1: column 'mood' has 'x'; row 2: column 'mood' has ''; row 3: ", "'nan'; and 1 more."
     check_refused(lambda: load_files(files, "classification", COLUMNS, regression=True), *given, "a number")
     rows = load_files(files, "classification", COLUMNS, regression=True, skip_bad_rows=True)[1]["train"]
     assert rows["mood"][:] == [1.5, 2.0]

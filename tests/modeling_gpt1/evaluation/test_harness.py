@@ -125,7 +125,7 @@ def test_a_context_that_is_too_long_is_cut_as_by_hf(one_folder, ours):
     theirs = HFLM(one_folder, device="cpu").loglikelihood(requests, disable_tqdm=True)
     messages = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(harness.logger, "warning", messages.append)
+        patch.setattr(harness.logger, "warning_once", messages.append)
         found = ours.loglikelihood(requests, disable_tqdm=True)
         ours._loglikelihood_tokens([(None, [5] * 60, [6] * 5)], disable_tqdm=True)  # fits: the last is not read
     for one, other in zip(found, theirs, strict=True):

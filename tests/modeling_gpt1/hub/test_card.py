@@ -62,7 +62,7 @@ def test_the_card_of_a_run(tmp_path):
     metadata = yaml.safe_load(card.split("---")[1])
     (index,) = metadata.pop("model-index")
     (result,) = index["results"]
-    assert metadata == METADATA and index["name"] == "me/tiny"
+    assert metadata == METADATA and index["name"] == "me/tiny" and "stands for" not in card
     assert result == {
         "task": {"type": "text-classification"},
         "dataset": {"name": "Words", "type": "me/words", "config": "short", "split": "held-out"},
@@ -146,7 +146,7 @@ def test_without_data_and_evaluation(tmp_path):
     card = (tmp_path / "choices" / "README.md").read_text(encoding="utf-8")
     assert "This card has no evaluation results." in card
     assert "model-index" not in card and "| data |" not in card
-    assert "# choices\n" in card and "| lm_coef (λ) | 0.0 |" in card
+    assert "# choices\n" in card and "`choices` stands for the path" in card and "| lm_coef (λ) | 0.0 |" in card
     assert "Minimised: L2, the task's loss, without the auxiliary language-modelling loss (λ = 0)." in card
 
 
