@@ -18,7 +18,7 @@ MLINTER_RULES := $(VENV)/mlinter-rules.toml
 # TRF028 wants the licence in eleven lines; the files name it by SPDX.
 MLINTER_OFF := TRF057 TRF028
 
-# The many processes of the tests would each compile all that they import.
+# What a process imports is compiled once, not again by each of the many that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test campaign lint format docs compat bench gpu clean
@@ -84,10 +84,9 @@ $(VENV)/.created:
 	-$(PIP) --upgrade pip  # installs twice as fast as the one that Python brings
 	touch $@
 
-# pip compiles on one core; what nothing imports here is left out. A file that cannot be compiled is a template.
+# Without bytecode: pip would compile thousands of modules that nothing here imports.
 $(INSTALLED)%: $(VENV)/.created setup.py pyproject.toml constraints.txt
 	$(PIP) --no-compile -c constraints.txt -e ".[$*]"
-	$(RUN) -m compileall -qq -j 0 -x '/(tests|tasks|models|lang)/' $(VENV)/lib || true
 	touch $@
 
 $(MLINTER_RULES): $(INSTALLED)lint Makefile
