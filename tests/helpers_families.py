@@ -56,7 +56,7 @@ CONFIGS = {
     "llama": ("LlamaConfig", {**SIZES, "initializer_range": 0.2}),
 }
 FAMILIES = tuple(CONFIGS)
-OF_CHOICES = ("bert", "modernbert")  # the others are as BERT to Trainer
+OF_CHOICES = ("bert", "roberta", "albert", "distilbert", "electra", "modernbert")
 # Family, traversal and whether a pair is read in both orders.
 CASES = {
     **{f"{family} pair": (family, "entailment", False) for family in FAMILIES},

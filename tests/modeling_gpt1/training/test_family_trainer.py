@@ -72,7 +72,7 @@ def log_of(trainer):
     return without_times(trainer.state.log_history)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "bert", "bart"])  # causal, masked, denoising
+@pytest.mark.parametrize("family", OTHERS)
 def test_a_resumed_run_is_the_whole_run_to_the_bit(make_trainer, tmp_path, family):
     settings = {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4, "max_steps": 6}
     whole = make_trainer(family, dropout=0.1, **settings)
@@ -89,7 +89,7 @@ def test_a_resumed_run_is_the_whole_run_to_the_bit(make_trainer, tmp_path, famil
     assert noise_of is None or noise_of.item() == 1
 
 
-@pytest.mark.parametrize("family", ["gpt2", "bert", "bart"])  # causal, masked, denoising
+@pytest.mark.parametrize("family", OTHERS)
 def test_an_update_is_the_same_however_it_is_cut(make_trainer, family):
     records, weights = [], []
     for size, steps in ((8, 1), (2, 4)):

@@ -66,7 +66,7 @@ def own_loss(model: nn.Module, rows: list[dict]) -> torch.Tensor:
     return losses[labels.view(losses.shape) != -100].mean()
 
 
-@pytest.mark.parametrize("kind, num_ignored", [("classes", 0), ("classes", 3), ("several", 3)])
+@pytest.mark.parametrize("kind, num_ignored", [(kind, number) for kind in KINDS for number in (0, 3)])
 @pytest.mark.parametrize("way", WAYS)
 def test_training_and_evaluation_have_the_models_own_loss(way, kind, num_ignored, tiny_model, tmp_path):
     trainer_class, arguments_class, model_class = WAYS[way]

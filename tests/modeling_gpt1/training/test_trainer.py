@@ -36,7 +36,7 @@ def assert_same_log(log, expected, relative=1e-5):
 
 
 class TestInvariance:
-    @pytest.mark.parametrize("case, lm_coef", [("multiple_choice", 0.0), *((case, 0.5) for case in CASES)])
+    @pytest.mark.parametrize("case, lm_coef", [(case, lm_coef) for case in CASES for lm_coef in (0.0, 0.5)])
     def test_loss_gradient_and_weights_do_not_depend_on_micro_batches(self, case, lm_coef, tmp_path):
         whole = make_trainer(case, tmp_path, batch_size=8, accumulation=1, lm_coef=lm_coef)
         expected = training_log(whole)
