@@ -56,10 +56,10 @@ def find_metric(name: str, labels: np.ndarray) -> Callable[[np.ndarray, np.ndarr
 
     Args:
         name: one of the above, of scikit-learn's without probabilities, or of `evaluate`'s, whose code is then run.
-        labels: some of each kind, such as `[0, 1, 2]` of three classes; refused if they have no such score.
+        labels: some of each kind, such as `[0, 1, 2]` of three classes.
 
     Raises:
-        ValueError: none of them has it.
+        ValueError: none of them has it, or the score is not one of such labels.
     """
     fits = {"f1": labels.max() <= 1, "f1_micro": labels.ndim == 2, "pearson": True, "spearmanr": True}
     if name in SCORES and fits.get(name, not (labels % 1).any()):
