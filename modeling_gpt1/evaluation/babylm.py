@@ -86,10 +86,8 @@ def find(name: str, data_dir: str | Path) -> Path | None:
 def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, Path]:
     """The tasks that `babylm` (all with rows but `aoa`) and `babylm_<task>` name, and where the rows of each are."""
     if names and data_dir is None:
-        raise ValueError(
-            "The rows of the BabyLM challenge are read from files. Pass as --data_dir the folder full_eval or "
-            "fast_eval of its data, https://osf.io/ryjfm."
-        )
+        where = "the folder full_eval or fast_eval of its data, https://osf.io/ryjfm"
+        raise ValueError(f"The rows of the BabyLM challenge are read from files. Pass as --data_dir {where}.")
     found = {}
     for name in names:
         task = name.removeprefix("babylm").removeprefix("_")

@@ -23,6 +23,9 @@ from tokenization.tasks import TASKS, nearest
 FOLDERS = {"storycloze_2016": "story_cloze", "lambada_standard": "lambada", "wikitext": "wikitext2_raw"}
 PREFIXES = {"race": "high_"}
 BLIMP = "blimp_"
+STORY_CLOZE = {f"InputSentence{number}": f"input_sentence_{number}" for number in range(1, 5)}
+STORY_CLOZE |= {f"RandomFifthSentenceQuiz{number}": f"sentence_quiz{number}" for number in (1, 2)}
+STORY_CLOZE["AnswerRightEnding"] = "answer_right_ending"
 ACCURACIES = ("acc", "acc_norm", "acc_mutual_info")
 SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
 GROUP_SETTINGS = ("group", "group_alias", "aggregate_metric_list", "metadata")
@@ -109,11 +112,9 @@ def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> Configurab
     if not set(needed) & files.keys():  # another split than the task's: the report names it
         other = next((split for split in ("validation", "test") if split in files), None)
         if other is None:
-            raise ValueError(
-                f"Task {name!r} needs a file {prefix}{' or '.join(needed)} (.jsonl, .jsonl.gz, .csv or .parquet) in "
-                f"{folder}, which has {', '.join(sorted(files)) or 'none'}. Add it, or leave out --data_dir to take "
-                "the hub's rows."
-            )
+            what = f"a file {prefix}{' or '.join(needed)} (.jsonl, .jsonl.gz, .csv or .parquet) in {folder}, which has "
+            what += f"{', '.join(sorted(files)) or 'none'}. Add it, or leave out --data_dir to take the hub's rows"
+            raise ValueError(f"Task {name!r} needs {what}.")
         splits |= {"validation_split": other, "test_split": None}
     splits = {key: split if split in files else None for key, split in splits.items()}
     asked, as_hub = files[splits["test_split"] or splits["validation_split"]], f"as {config['dataset_path']} has them"
@@ -179,6 +180,8 @@ def _race(rows: Dataset) -> Dataset:
 
 
 def _story_cloze(rows: Dataset) -> Dataset:
+    if STORY_CLOZE.keys() <= set(rows.column_names):  # as its authors call them
+        return rows.rename_columns(STORY_CLOZE)
     rows = rows.map(lambda row: {f"input_sentence_{number}": text for number, text in enumerate(row["story"], 1)})
     rows = rows.map(lambda row: {"answer_right_ending": row["label"] + 1}, remove_columns=["story", "label"])
     return rows.rename_columns({"ending1": "sentence_quiz1", "ending2": "sentence_quiz2"})

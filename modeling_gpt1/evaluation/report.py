@@ -72,15 +72,13 @@ def table(results: dict, model: dict) -> str:
     lines = [f"**{title}**", "", "| task | split | rows | shots | metric | value | chance |", "|" + 7 * "---|"]
     for task in shown_tasks(results):
         counts, chance = results["n-samples"].get(task, {}), chance_of(results, task)
-        rows = counts.get("effective", "")
-        if counts and counts["effective"] < counts["original"]:
-            rows = f"{rows} of {counts['original']}"
+        rows, most = counts.get("effective", ""), counts.get("original", "")
+        rows = rows if rows == most else f"{rows} of {most}"
         for metric, (value, error) in figures(results, task).items():
             guess = "" if chance is None or not metric.startswith("acc") else f"{chance:.3f}"
             shown = f"{value:.4g}" if error is None else f"{value:.4g} ± {error:.2g}"
-            shots = results["n-shot"].get(task, "")
-            split = counts.get("split", "")
-            lines.append(f"| {task} | {split} | {rows} | {shots} | {metric} | {shown} | {guess} |")
+            about = (task, counts.get("split", ""), rows, results["n-shot"].get(task, ""))
+            lines.append(f"| {' | '.join(map(str, about))} | {metric} | {shown} | {guess} |")
     if results["flattered"] and any("perplexity" in line for line in lines):
         lines += ["", FLATTERED]
     if "sentence_prefix" in results:

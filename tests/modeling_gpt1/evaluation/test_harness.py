@@ -401,11 +401,18 @@ def test_names_of_classes_and_columns_of_the_hub(tmp_path):
         write_rows(tmp_path / "rte" / "validation.jsonl", [{**ROWS["rte"][1], "label": label} for label in labels])
         [rte], _ = local_rows.specify_tasks(["rte"], tmp_path)
         assert rte.task_docs["label"] == [1, 0]
-    story = {f"input_sentence_{number}": text for number, text in enumerate(STORY, start=1)}
-    story |= {"sentence_quiz1": TEXTS[3], "sentence_quiz2": TEXTS[4], "answer_right_ending": 2}
-    write_rows(tmp_path / "story_cloze" / "test.jsonl", [story])
-    [cloze], _ = local_rows.specify_tasks(["story_cloze"], tmp_path)
-    assert cloze.doc_to_text(story) == " ".join(STORY) and cloze.doc_to_target(cloze.task_docs[0]) == 1
+    (folder := tmp_path / "story_cloze").mkdir()
+    for sentence, ending, right in (  # of the hub; of its authors
+        ("input_sentence_", "sentence_quiz", "answer_right_ending"),
+        ("InputSentence", "RandomFifthSentenceQuiz", "AnswerRightEnding"),
+    ):
+        story = {f"{sentence}{number}": text for number, text in enumerate(STORY, start=1)}
+        story |= {f"{ending}1": TEXTS[3], f"{ending}2": TEXTS[4], right: 2}
+        Dataset.from_list([story]).to_csv(folder / "test.csv")
+        [cloze], _ = local_rows.specify_tasks(["story_cloze"], tmp_path)
+        [row] = cloze.task_docs
+        assert cloze.doc_to_text(row) == " ".join(STORY) and cloze.doc_to_target(row) == 1
+        assert cloze.doc_to_choice(row) == TEXTS[3:5]
     lines = ["", " = A Home = \n", "", " She walked . \n", " = A River = \n", " It was green . \n"]
     for texts, pages in (
         (lines, [" = A Home = \n\n She walked . ", " = A River = \n It was green . "]),
