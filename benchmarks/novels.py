@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 import yaml
-from harness import machine, read_json, save_result, write_json
+from harness import machine, read_json, save_result
 from safetensors.torch import load_file, save_file
 from transformers import set_seed
 
@@ -49,16 +49,16 @@ LICENSE = "The novels are in the public domain. The weights have the licence of 
 
 
 def make_folder(checkpoint: Path) -> None:
-    """The weights in bfloat16. `dtype` of config.json stays float32: the model opens and trains in it."""
+    """The weights in bfloat16. `dtype` of config.json stays float32: the model opens and trains in it.
+
+    `auto_map` stays, too, although the code is the package's: trl looks into it.
+    """
     shutil.rmtree(NOVELS, ignore_errors=True)
     Path(NOVELS).mkdir()
     for name in COPIED:
         shutil.copyfile(checkpoint / name, Path(NOVELS, name))
     weights = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(checkpoint / "model.safetensors").items()}
     save_file(weights, Path(NOVELS, "model.safetensors"), metadata={"format": "pt"})
-    config = read_json(checkpoint / "config.json")
-    del config["auto_map"]  # the code is the package's
-    write_json(Path(NOVELS, "config.json"), config)
 
 
 def measure(model, tokenizer, args: argparse.Namespace) -> dict:

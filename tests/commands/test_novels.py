@@ -78,6 +78,7 @@ def test_it_is_small_and_opens_in_float32(novels):
     with safe_open(Path(NOVELS, "model.safetensors"), "pt") as weights:
         assert {weights.get_slice(name).get_dtype() for name in weights.keys()} == {"BF16"}
     assert novels[0].dtype == torch.float32 and novels[0].num_parameters() == 5_464_832
+    assert novels[0].config.auto_map["AutoModelForCausalLM"] == "modeling_gpt1.GPT1ForCausalLM"  # trl looks there
 
 
 def test_it_writes_and_reads_as_measured(novels, measured):
