@@ -102,7 +102,7 @@ setup(
         "shtab>=1.13",
         "tokenizers>=0.22",
         "torch>=2.11,<2.16",
-        "transformers>=5.17,<5.24",
+        "transformers>=5.17,<5.25",
     ],
     extras_require={
         "test": TEST,

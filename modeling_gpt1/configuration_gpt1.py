@@ -62,7 +62,7 @@ class GPT1BaseConfig(PreTrainedConfig):
     sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")  # at least 1 each
     # With this, `save_pretrained` writes the code beside `config.json`, as after `register_for_auto_class`.
     _auto_class = "AutoConfig"
-    keys_to_ignore_at_inference = ["past_key_values", "task_loss", "lm_loss", "lm_logits", "example_losses"]
+    keys_to_ignore_at_inference = ["past_key_values", "cache", "task_loss", "lm_loss", "lm_logits", "example_losses"]
 
     vocab_size: int = 40478
     hidden_size: int = 768

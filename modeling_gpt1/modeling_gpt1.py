@@ -61,6 +61,8 @@ logger = logging.get_logger(__name__)
 
 register_foreign_layouts()
 
+# What transformers calls keys and values of earlier tokens: `cache` since 5.24. Our models read both names.
+CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
 # torch's own product with a few rows reads the weights at half the memory's bandwidth, above all on AMD's processors.
 HAS_FAST_PRODUCT = torch.backends.mkldnn.is_available() and platform.machine().lower() in ("x86_64", "amd64")
 FEW_ROWS = 64  # beyond, oneDNN gains little, and prepares itself for every new number of rows
@@ -187,7 +189,7 @@ def attention_inputs(
             (starts, _), (longest, _) = prepare_fa_kwargs_from_position_ids(positions)
             kwargs = {**kwargs, **lengths_for_flash_attention(starts, int(longest))}
     arguments = {"config": config, "inputs_embeds": inputs_embeds, "attention_mask": attention_mask}
-    arguments |= {"past_key_values": past_key_values, "position_ids": position_ids}
+    arguments |= {CACHE: past_key_values, "position_ids": position_ids}
     masks = {FULL_ATTENTION: create_causal_mask(**arguments)}
     # CODEPATH: GPT-3
     if SLIDING_ATTENTION in config.attention_of_layers:
@@ -359,7 +361,7 @@ class GPT1PreTrainedModel(FolderMixin, PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["GPT1Block"]
     _input_embed_layer = "tokens_embed"
-    _skip_keys_device_placement = ["past_key_values"]
+    _skip_keys_device_placement = ["past_key_values", "cache"]
     _supports_flash_attn = True
     _supports_sdpa = True
     _supports_flex_attn = True
@@ -405,6 +407,7 @@ class GPT1Model(GPT1PreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
         rows: Any | None = None,
+        cache: Cache | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
         r"""
@@ -416,9 +419,9 @@ class GPT1Model(GPT1PreTrainedModel):
                 OpenAIGPT.
             position_ids (`[B, T]`, int64): default: a token's rank among the real tokens of its row. Without a mask
                 and a given cache, a position that is not above the one before it begins another sequence.
-            past_key_values (`Cache`): keys and values of the preceding tokens.
+            past_key_values, cache (`Cache`): keys and values of the preceding tokens; `cache` since transformers 5.24.
             inputs_embeds (`[B, T, D]`): embeddings, instead of `input_ids`.
-            use_cache (`bool`): return `past_key_values`; default: `config.use_cache` outside of training.
+            use_cache (`bool`): return them, too; default: `config.use_cache` outside of training.
             rows ([`tokenization.BatchPlan`]): the rows of attention of the plan that the other arguments follow.
 
         Raises:
@@ -427,6 +430,7 @@ class GPT1Model(GPT1PreTrainedModel):
         check_tokens(self.config, input_ids, inputs_embeds, token_type_ids)
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
+        past_key_values = cache if past_key_values is None else past_key_values
         num_past = past_key_values.get_seq_length() if past_key_values is not None else 0
         if rows is None:
             check_length(self.config, num_past, inputs_embeds.shape[1], position_ids)
@@ -449,10 +453,8 @@ class GPT1Model(GPT1PreTrainedModel):
         hidden_states = self.drop(embeddings)
         for block in self.h[: self.config.num_hidden_layers]:  # fewer if generation exits early
             hidden_states = block(hidden_states, masks[block.attn.layer_type], past_key_values, rows=rows, **kwargs)
-        return BaseModelOutputWithPast(
-            last_hidden_state=self.ln_f(hidden_states),
-            past_key_values=past_key_values if use_cache else None,
-        )
+        cache = past_key_values if use_cache else None
+        return BaseModelOutputWithPast(last_hidden_state=self.ln_f(hidden_states), **{CACHE: cache})
 
 
 # ---- Checks of the decoder's arguments
@@ -736,6 +738,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         skip_logits: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         plan: Any | None = None,
+        cache: Cache | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> GPT1CausalLMOutput:
         r"""
@@ -759,7 +762,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
             position_ids=position_ids,
-            past_key_values=past_key_values,
+            past_key_values=cache if past_key_values is None else past_key_values,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             return_dict=True,
@@ -782,7 +785,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             loss=loss,
             example_losses=example_losses,
             logits=logits,
-            past_key_values=outputs.past_key_values,
+            **{CACHE: outputs.get(CACHE)},
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )

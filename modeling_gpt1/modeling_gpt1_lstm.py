@@ -24,6 +24,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_gpt1_lstm import GPT1LSTMConfig
 from .modeling_gpt1 import (
+    CACHE,
     GPT1DoubleHeadsModel,
     GPT1Dropout,
     GPT1ForCausalLM,
@@ -150,6 +151,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
+        cache: Cache | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
         r"""
@@ -165,6 +167,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
             inputs_embeds = self.tokens_embed(input_ids)
         if token_type_ids is not None:
             inputs_embeds = inputs_embeds + self.tokens_embed(token_type_ids)
+        past_key_values = cache if past_key_values is None else past_key_values
         if use_cache and past_key_values is None and not self.training:
             past_key_values = self.new_state()
         state_layers = [None] * len(self.h) if past_key_values is None else past_key_values.layers
@@ -192,9 +195,8 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
             hidden_states, state = layer(hidden_states, real_tokens, state)
             if state_layer is not None:
                 state_layer.update(*state, num_tokens=length)
-        return BaseModelOutputWithPast(
-            last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
-        )
+        cache = past_key_values if use_cache else None
+        return BaseModelOutputWithPast(last_hidden_state=hidden_states, **{CACHE: cache})
 
     def new_state(self) -> Cache:
         """The state before the first token."""
@@ -213,8 +215,8 @@ class GPT1LSTMForCausalLM(GPT1LSTMPreTrainedModel, GPT1ForCausalLM):
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, *args, **kwargs):
         prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
         # `forward` makes no cache in training mode or under gradient checkpointing.
-        if generation_config.use_cache and model_kwargs.get("past_key_values") is None:
-            model_kwargs["past_key_values"] = self.transformer.new_state()
+        if generation_config.use_cache and model_kwargs.get(CACHE) is None:
+            model_kwargs[CACHE] = self.transformer.new_state()
         return prepared
 
 

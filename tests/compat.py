@@ -61,8 +61,8 @@ OLDEST = "transformers==5.17.0"
 SETS = {
     "oldest-core": VersionSet((OLDEST,), is_over_pins=True, tests=CORE),
     "oldest": VersionSet((OLDEST, "torch==2.11.0"), is_free=True),
-    "between": VersionSet(("transformers==5.20.0",), is_over_pins=True),
-    "newest": VersionSet(("transformers>=5.23.0", "torch>=2.15.0"), is_free=True),
+    "between": VersionSet(("transformers==5.23.0",), is_over_pins=True),
+    "newest": VersionSet(("transformers>=5.24.0", "torch>=2.15.0"), is_free=True),
     "python3.10": VersionSet((), python="python3.10"),
     "python3.13": VersionSet((), python="python3.13"),
 }

@@ -112,9 +112,10 @@ def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> Configurab
     if not set(needed) & files.keys():  # another split than the task's: the report names it
         other = next((split for split in ("validation", "test") if split in files), None)
         if other is None:
-            what = f"a file {prefix}{' or '.join(needed)} (.jsonl, .jsonl.gz, .csv or .parquet) in {folder}, which has "
-            what += f"{', '.join(sorted(files)) or 'none'}. Add it, or leave out --data_dir to take the hub's rows"
-            raise ValueError(f"Task {name!r} needs {what}.")
+            found, endings = ", ".join(sorted(files)) or "none", ".jsonl, .jsonl.gz, .csv or .parquet"
+            what = f"a file {prefix}{' or '.join(needed)} ({endings}) in {folder}, which has {found}"
+            how = "Add it, or leave out --data_dir to take the hub's rows."
+            raise ValueError(f"Task {name!r} needs {what}. {how}")
         splits |= {"validation_split": other, "test_split": None}
     splits = {key: split if split in files else None for key, split in splits.items()}
     asked, as_hub = files[splits["test_split"] or splits["validation_split"]], f"as {config['dataset_path']} has them"

@@ -36,7 +36,7 @@ from tokenization.planning import plan_batch
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from ..modeling_gpt1 import GPT1ForCausalLM
+from ..modeling_gpt1 import CACHE, GPT1ForCausalLM
 from ..packing_gpt1 import MASKED_ROWS, packed_inputs, way_of_packing
 from .probing import longest_sequence, rounding_of, unchanged
 
@@ -262,7 +262,7 @@ class Scorer:
         pairs = [(ids, (number, index)) for index, ids in enumerate(continuations) if ids]
         if not context:  # the first token is not predicted, but stands before the others
             return [_Group(ids[:1], [ids[1:]], [place]) for ids, place in pairs if len(ids) > 1]
-        if pairs and self.shares_contexts and self.is_batched and "past_key_values" in self._arguments:
+        if pairs and self.shares_contexts and self.is_batched and CACHE in self._arguments:
             return [_Group(context, *map(list, zip(*pairs, strict=True)))]
         return [_Group(context, [ids], [place]) for ids, place in pairs]
 
@@ -412,9 +412,9 @@ class CausalLMScorer(Scorer):
             inputs = self._padded([ids[:-1] for ids in continuations])  # [R, S]
             whole_mask = torch.cat([mask[rows], inputs["attention_mask"]], dim=1)
             position_ids = _positions(whole_mask)[:, num_read:]
-            cache = _select_rows(outputs.past_key_values, torch.tensor(rows, device=mask.device))
+            cache = _select_rows(outputs[CACHE], torch.tensor(rows, device=mask.device))
             logits = self._run(
-                inputs["input_ids"], whole_mask, position_ids=position_ids, past_key_values=cache, use_cache=True
+                inputs["input_ids"], whole_mask, position_ids=position_ids, use_cache=True, **{CACHE: cache}
             ).logits
             targets = [ids[1:] for ids in continuations]
             values = _score_targets(logits, [range(len(ids)) for ids in targets], targets)

@@ -20,6 +20,7 @@ from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
 from ..configuration_gpt1 import has_choices
 from ..conversion import CLASSES
 from ..inference.devices import default_device
+from ..modeling_gpt1 import CACHE
 
 # The text boxes of each traversal and the part that each box holds. None is a language model without a task.
 BOXES = {None: {"first": "text"}}
@@ -308,8 +309,8 @@ def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature
     }
     ids, cache = torch.tensor([prompt], device=opened.model.device), None
     for _ in range(max_new_tokens):
-        found = writer.generate(ids, attention_mask=torch.ones_like(ids), past_key_values=cache, **arguments)
-        ids, cache = found.sequences, found.past_key_values
+        found = writer.generate(ids, attention_mask=torch.ones_like(ids), **{CACHE: cache}, **arguments)
+        ids, cache = found.sequences, found[CACHE]
         if ids[0, -1] == end_id:
             break
         # Other tokenizers may have no clean-up rules.

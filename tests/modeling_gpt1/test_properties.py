@@ -421,7 +421,8 @@ def test_a_sequence_in_pieces_equals_the_formula(make_model, choose):
     if not formula.is_lstm and choose.random() < 0.5:
         cache = StaticCache(config=model.config, max_cache_len=LENGTH)
     for start, end in zip([0, *cuts], [*cuts, LENGTH], strict=True):
-        outputs = model(ids[:, start:end], attention_mask=mask[:, :end], past_key_values=cache, use_cache=True)
+        name = choose.choice(["past_key_values", "cache"])  # transformers' names until 5.23, and since
+        outputs = model(ids[:, start:end], attention_mask=mask[:, :end], use_cache=True, **{name: cache})
         cache = outputs.past_key_values
         found.append(outputs.logits)
     for row, logits in enumerate(torch.cat(found, 1)):

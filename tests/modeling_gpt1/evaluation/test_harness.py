@@ -402,10 +402,9 @@ def test_names_of_classes_and_columns_of_the_hub(tmp_path):
         [rte], _ = local_rows.specify_tasks(["rte"], tmp_path)
         assert rte.task_docs["label"] == [1, 0]
     (folder := tmp_path / "story_cloze").mkdir()
-    for sentence, ending, right in (  # of the hub; of its authors
-        ("input_sentence_", "sentence_quiz", "answer_right_ending"),
-        ("InputSentence", "RandomFifthSentenceQuiz", "AnswerRightEnding"),
-    ):
+    of_authors = "InputSentence RandomFifthSentenceQuiz AnswerRightEnding"
+    for names in ("input_sentence_ sentence_quiz answer_right_ending", of_authors):
+        sentence, ending, right = names.split()
         story = {f"{sentence}{number}": text for number, text in enumerate(STORY, start=1)}
         story |= {f"{ending}1": TEXTS[3], f"{ending}2": TEXTS[4], right: 2}
         Dataset.from_list([story]).to_csv(folder / "test.csv")
