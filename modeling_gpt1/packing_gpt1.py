@@ -262,7 +262,8 @@ def flatten_sequences(name: str, tensor: torch.Tensor | None, shape: tuple[int, 
     if shape[1] == 1 and tensor.shape == shape[:1] + shape[2:]:
         return tensor
     remedy = " Pass 1 for real tokens and 0 for padding, like `input_ids`." if name == "attention_mask" else ""
-    raise ValueError(f"`{name}` needs shape {list(shape)} here, but got {list(tensor.shape)}.{remedy}")
+    needed = list(shape[:1] + shape[2:] if shape[1] == 1 else shape)
+    raise ValueError(f"`{name}` needs shape {needed} here, but got {list(tensor.shape)}.{remedy}")
 
 
 def last_attended(attention_mask: torch.Tensor | None, length: int) -> torch.LongTensor | int:

@@ -49,7 +49,7 @@ HOLDS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true
 HIDDEN, MEANS_HIDDEN = -1, " -1 marks a row without a label, as in GLUE's test files."
 MOST = 1 << 53  # from here on a float does not tell whole numbers apart
 SPLITS = ("train", "validation", "test")
-DELIMITERS = ",;\t"  # of a .csv or .tsv file
+DELIMITERS = ",;\t|"  # of a .csv or .tsv file
 # `seed` of the released datasets.py.
 HELD_OUT_SEED = 3535999445
 
@@ -63,8 +63,8 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
     Args:
         path: the file.
         infer_types: whether columns of a .csv file become numbers where all cells are. Default: all cells are texts.
-        delimiter: what separates the cells of a .csv or .tsv file. Default: of comma, semicolon and tab the one that
-            gives its first line the most cells.
+        delimiter: what separates the cells of a .csv or .tsv file. Default: of comma, semicolon, tab and bar the one
+            that gives its first line the most cells.
 
     Raises:
         ValueError: there is no such file, it has no rows or holds columns, or it is not what its name says.
@@ -524,13 +524,12 @@ def _class_names(labels: list, feature: Any, where: str, num_labels: int | None)
     if missing := sorted(set(map(str, found)) - set(names)):
         needed = f"ids go from 0 to {len(names) - 1}. Correct the data, or pass the number of classes as `num_labels`"
         raise ValueError(f"{where} has the class {missing[0]}; {needed}.")
-    first = {}
+    same = {}
     for name in names if num_labels is None else ():
-        if (other := first.setdefault(name.strip().lower(), name)) != name:
-            raise ValueError(
-                f"{where} has the classes {other!r} and {name!r}. Make them one in the file, or pass `num_labels` "
-                f"({len(names)}) if they are two."
-            )
+        same.setdefault(name.strip().lower(), []).append(name)
+    if slips := [" and ".join(map(repr, of_one)) for of_one in same.values() if len(of_one) > 1]:
+        how = "Make them one in the file (pandas: `.str.strip().str.lower()`)"
+        raise ValueError(f"{where} has the classes {listed(slips)}. {how}, or pass `num_labels` ({len(names)}).")
     if len(names) < 2:
         found = f"{counted(len(names), 'class')} ({listed(names)})"
         note = MEANS_HIDDEN if HIDDEN in labels else ""

@@ -8,6 +8,7 @@ import warnings
 from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from itertools import takewhile
@@ -45,6 +46,8 @@ CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml,
 
 # Help of flags of Trainer's. Of its others that are long, the first sentence is shown.
 HELP = {
+    "output_dir": "Folder of the run. Default: trainer_output.",
+    "debug": SUPPRESS,  # that of the commands is another
     "max_steps": "Updates. Default: as many as the passes have.",
     "resume_from_checkpoint": "auto: from the newest, or begin; or a folder.",
     "push_to_hub": "Upload the model at the end.",
@@ -134,9 +137,9 @@ class CommandParser(HfArgumentParser):
         for word in takewhile(lambda word: word != "--", words):
             flag = word.partition("=")[0]
             if flag.startswith("--") and " " not in flag and flag not in known:  # a text may begin with dashes
-                near, is_of_model = nearest(flag, known), flag[2:] in GPT1Config.__dataclass_fields__
-                if is_of_model and "--config_overrides" in known:
-                    near = f"; of a fresh model, write --config_overrides {flag[2:]}=VALUE"
+                near, of_model = nearest(flag, known), get_close_matches(flag[2:], GPT1Config.__dataclass_fields__, 1)
+                if of_model and "--config_overrides" in known and (not near or of_model[0] == flag[2:]):
+                    near = f"; of a fresh model, write --config_overrides {of_model[0]}=VALUE"
                 raise ValueError(f"{source}unknown flag {flag}{near}. See {self.prog} --help.")
 
     def words_of(self, file: str) -> list[str]:
@@ -158,7 +161,7 @@ class CommandParser(HfArgumentParser):
         warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about each other
         if not sys.stderr.isatty():  # where a bar would be a line for each of its steps
             disable_progress_bars()
-            transformers.utils.logging.disable_progress_bar()
+        transformers.utils.logging.disable_progress_bar()  # of loading weights, which stays on the screen
         *objects, rest = self.parse_args_into_dataclasses(arguments, True, look_for_args_file=False)
         if rest:
             self.error(f"no flag takes {' '.join(rest)!r}. Write a value after its flag, a text of words in quotes")

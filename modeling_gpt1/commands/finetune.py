@@ -263,7 +263,7 @@ def some_texts(rows: Dataset, task: Task) -> list[str]:
 
 
 def check_rows(
-    collator: TraversalCollator, chosen: dict[str, dict], task: Task, data_args: DataArguments, may_be_unknown: bool
+    collator: TraversalCollator, chosen: dict[str, dict], task: Task, data_args: DataArguments, is_allowed: bool
 ) -> list[str]:
     """Reads every row once, so that a bad row stops the run at the start. Returns a line about each split."""
     lines = []
@@ -275,7 +275,7 @@ def check_rows(
             except ValueError as error:
                 marks = " `gpt1 predict` marks such rows and predicts the others." if use == "predict" else ""
                 raise ValueError(f"{error}{marks}") from error
-            share = check_unknown(collator.tokenizer, some_texts(rows, task), source, may_be_unknown or use != "train")
+            share = check_unknown(collator.tokenizer, some_texts(rows, task), source, is_allowed or use == "predict")
             counts = Counter()
             for of_row in rows[task.columns["label"]] if not task.regression and use != "predict" else ():
                 counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
@@ -291,7 +291,7 @@ def check_rows(
             numbers = [f"{name} {counts[place]:,}" for place, name in enumerate(names) if place in has_rows]
             of_classes = f" ({listed(numbers)})" if counts else ""
             cut = f", {num_cut:,} cut to {counted(collator.max_length, 'token')}" if num_cut else ""
-            unknown = f", {share:.1%} of the tokens unknown" if share else ""
+            unknown = f", {share:.1%} of the tokens unknown"
             lines.append(f"{use}: {counted(num_rows, 'row')} of {source}{of_classes}{cut}{unknown}")
     return lines
 
@@ -432,7 +432,7 @@ def main(arguments: list[str]) -> None:
     )
     runs.use_readable_log(trainer, " and ".join(map(data_args.source_of, chosen["eval"])))
     was_trained = training_args.do_train and runs.train(trainer, start, lines, checkpoint, parser)
-    for line in () if training_args.do_train else lines:
+    for line in () if training_args.do_train else (runs.describe_start(trainer, start), *lines):
         logger.info(line)
     for use in ("eval", "predict"):
         if chosen[use]:

@@ -127,8 +127,7 @@ def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:
 
 
 def _last_parts(place: str) -> tuple[str, ...]:
-    name = Path(place).name
-    return Path(place).parts[-2:] if has_magic(name) else (name,)
+    return Path(place).parts[-2 if has_magic(Path(place).name) else -1 :]
 
 
 class AboveTheBar(logging.Handler):
@@ -149,7 +148,6 @@ def set_up_logging(args: TrainingArguments, parser: CommandParser) -> None:
     logging.basicConfig(format="%(message)s", handlers=[AboveTheBar(parser)])
     logging.getLogger("modeling_gpt1").setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
-    transformers.utils.logging.disable_progress_bar()  # of loading and saving weights, below the run's own
     # Trainer says at each start that the model gets the tokenizer's ids, and what our trainers say of a resumed run.
     for said in ("PAD/BOS/EOS", "do not match the ones in"):
         logging.getLogger("transformers.trainer_utils").addFilter(lambda of, said=said: said not in of.getMessage())
@@ -229,6 +227,8 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
     try:
         result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     except KeyboardInterrupt:
+        for bar in tuple(tqdm._instances):
+            bar.close()  # or the sentence would stand on its line
         state, newest = trainer.state, newest_whole_checkpoint(args.output_dir)
         how = f"The same command with --resume_from_checkpoint auto goes on from {newest}"
         how = "There is no complete checkpoint to go on from" if newest is None else how

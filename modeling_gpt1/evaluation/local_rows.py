@@ -114,8 +114,7 @@ def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> Configurab
         if other is None:
             found, endings = ", ".join(sorted(files)) or "none", ".jsonl, .jsonl.gz, .csv or .parquet"
             what = f"a file {prefix}{' or '.join(needed)} ({endings}) in {folder}, which has {found}"
-            how = "Add it, or leave out --data_dir to take the hub's rows."
-            raise ValueError(f"Task {name!r} needs {what}. {how}")
+            raise ValueError(f"Task {name!r} needs {what}. Add it, or leave out --data_dir to take the hub's rows.")
         splits |= {"validation_split": other, "test_split": None}
     splits = {key: split if split in files else None for key, split in splits.items()}
     asked, as_hub = files[splits["test_split"] or splits["validation_split"]], f"as {config['dataset_path']} has them"

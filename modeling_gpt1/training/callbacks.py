@@ -109,7 +109,9 @@ class ProgressBar(ProgressCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         super().on_train_begin(args, state, control, **kwargs)
-        self.on_step_end(args, state, control)  # a resumed run goes on where it was
+        self.current_step = state.global_step  # a resumed run goes on where it was; what went before has no speed
+        if self.training_bar is not None:
+            self.training_bar.n = self.training_bar.initial = self.current_step
 
     def on_prediction_step(self, args, state, control, **kwargs):
         if self.training_bar is None:

@@ -250,11 +250,13 @@ def load_model(model_class, checkpoint: str, **opening: Any) -> PreTrainedModel:
         model, found = model_class.from_pretrained(checkpoint, output_loading_info=True, **opening)
     finally:
         reporter.removeFilter(is_other)
-    new = sorted([*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])])
-    for what, names in (("New weights, drawn at random", new), ("Weights left out", sorted(found["unexpected_keys"]))):
+    new = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+    if opening.get("ignore_mismatched_sizes"):  # heads of the same size become new, too
+        new |= {f"{head}.{name}" for head, part in heads_of(model).items() for name in part.state_dict()}
+    for what, names in (("New weights, drawn at random", new), ("Weights left out", found["unexpected_keys"])):
         if names:
             others = f" and {len(names) - 4} more" if len(names) > 4 else ""
-            logger.warning(f"{what}: {', '.join(names[:4])}{others}.")
+            logger.warning(f"{what}: {', '.join(sorted(names)[:4])}{others}.")
     return model
 
 

@@ -83,10 +83,7 @@ MODEL = ["--model", "{0}/model"]
     [
         (["--checkpoints", "{0}"], "{0} has no checkpoint with a model"),
         ([*MODEL, "--data_dir", "{0}"], "Task 'copa' needs a file validation ("),
-        (
-            [*MODEL, "--data_dir", "{0}/rows", "--num_fewshot", "2"],
-            "--num_fewshot is 2, but task 'copa' draws from 2 ",
-        ),
+        ([*MODEL, "--data_dir", "{0}/rows", "--num_fewshot", "2"], "--num_fewshot is 2, but task 'copa' draws from 2"),
         ([*MODEL, "--tasks", "cop"], "lm-evaluation-harness has no task 'cop' (did you mean 'copa'?)."),
     ],
 )

@@ -14,6 +14,7 @@ import torch
 from conftest import read_rows, write_rows
 from helpers_hub_code import HUB_CODE
 from helpers_training import resumes_after
+from tqdm.auto import tqdm
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
@@ -229,7 +230,7 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path, ca
     more = ["--do_eval", "--do_predict", "--eval_strategy", "steps", "--eval_steps", "1"]
     finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, *more)])
     (told,) = [line for line in caplog.messages if line.startswith("eval: 1 row of split 'validation_matched' (")]
-    assert told.endswith(" 1)") and "," not in told  # no class without a row
+    assert told.endswith(" 1), 0.0% of the tokens unknown") and told.count(",") == 1  # no class without a row
     metrics = read_json(output / "eval_results.json")
     assert {"eval_validation_matched_accuracy", "eval_validation_mismatched_accuracy"} <= metrics.keys()
     for part in ("matched", "mismatched"):
@@ -276,11 +277,11 @@ def test_an_interrupted_run_says_how_to_go_on(save_steps, tokenizer_folder, tmp_
             raise KeyboardInterrupt
 
     monkeypatch.setattr(runs.RunCallback, "on_step_end", interrupt)
-    data = own_data("classification", tmp_path)
+    data, bar = own_data("classification", tmp_path), tqdm(total=5, disable=False)
     run = training(tmp_path / "run", "--max_steps", "5", "--save_strategy", "steps", "--save_steps", str(save_steps))
     with pytest.raises(SystemExit) as end, one_sentence("finetune", False):
         finetune.main([*data, *fresh_model(tokenizer_folder), *run])
-    assert end.value.code == 130
+    assert end.value.code == 130 and bar.disable  # as it is closed
     how = f"The same command with --resume_from_checkpoint auto goes on from {tmp_path / 'run' / 'checkpoint-2'}."
     how = how if save_steps == 2 else "There is no complete checkpoint to go on from."
     assert capsys.readouterr().err.splitlines()[-1] == f"gpt1 finetune: interrupted after update 3 of 5. {how}"
@@ -296,11 +297,10 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     lines = [line for line in caplog.messages if not line.startswith(("step ", "--test_file is checked"))]
     assert lines[0].startswith("New weights, drawn at random: task_head.score.bias, task_head.score.weight.")
     model = GPT1DoubleHeadsModel.from_pretrained(output)
-    assert lines[1] == (
-        f"model: GPT1DoubleHeadsModel, {model.num_parameters():,} parameters, from {start}; on CPU, float32"
-    )
-    assert lines[2] == f"train: 8 rows of {data[1]} (happy 4, sad 4)"
-    assert lines[3] == f"eval: 2 rows of {data[3]} (happy 1, sad 1)"
+    about = f"{model.num_parameters():,} parameters, from {start}; on CPU, float32"
+    assert lines[1] == f"model: GPT1DoubleHeadsModel, {about}"
+    assert lines[2] == f"train: 8 rows of {data[1]} (happy 4, sad 4), 0.0% of the tokens unknown"
+    assert lines[3] == f"eval: 2 rows of {data[3]} (happy 1, sad 1), 0.0% of the tokens unknown"
     assert lines[4] == f"training: 2 updates of 4 rows, 1 epoch, into {output}"
     assert lines[5] == f"predictions of 2 rows of {data[3]}: {output / 'eval_predictions.jsonl'}"
     assert lines[6].startswith(f"written to {output}") and lines[6].endswith(f"gpt1 predict {output} --file ROWS.csv")
@@ -730,12 +730,17 @@ def test_no_class_name_is_run_as_a_formula():
 
 
 def test_texts_that_the_tokenizer_does_not_know(folders, tokenizer_folder, tmp_path, capsys, caplog):
-    rows = [{"review": "日本語", "mood": "sad"}, {"review": "日本", "mood": "glad"}]
+    rows = [{"review": "日本語", "mood": "sad"}, {"review": "日本", "mood": "happy"}]
     file = write_rows(tmp_path / "rows.jsonl", rows)
     data = ["--train_file", file, "--traversal", "classification", "--columns", *COLUMNS["classification"]]
     words = [*data, *fresh_model(tokenizer_folder)]
     with pytest.raises(ValueError, match=r"100% .*rows.jsonl, as in '日本語', '日本'\. .*--allow_unknown_text"):
         finetune.main([*words, *training(tmp_path / "out")])
+    known = write_rows(tmp_path / "known.jsonl", [*ROWS["classification"], *[{"review": "日", "mood": "sad"}] * 3])
+    held_out = ["--validation_file", file, "--do_eval"]
+    with pytest.raises(ValueError, match=r"100% .*rows.jsonl, as in "):
+        finetune.main(["--train_file", known, *words[2:], *training(tmp_path / "out"), *held_out])
+    assert "known.jsonl are unknown to the tokenizer, as in '日', '日', '日'." in capsys.readouterr().err
     finetune.main([*words, *training(tmp_path / "out"), "--allow_unknown_text"])
     assert "100.0% of the tokens unknown" in caplog.text
     predict.main([str(folders / "classification"), "--file", file])

@@ -106,7 +106,7 @@ def test_tokens_that_have_no_embedding(make, model_class):
     assert "`input_ids` must contain token ids (torch.int64), but got torch.float32" in refusal(model, IDS.float())
 
 
-@pytest.mark.parametrize("shape", [[2, 4], [2, 6], [3, 5], [5], [2, 1, 5, 5]])
+@pytest.mark.parametrize("shape", [[2, 4], [2, 6], [3, 5], [5], [2, 5, 5], [2, 1, 5, 5]])
 def test_masks_of_another_shape(make, shape):
     """A 4-dimensional mask of integers would be added to the scores."""
     mask = torch.ones(shape, dtype=torch.int64)
@@ -114,7 +114,7 @@ def test_masks_of_another_shape(make, shape):
     assert "`attention_mask` needs the shape [2, 5], one column for each token" in message
     assert f"got {shape} of torch.int64" in message
     message = refusal(make(GPT1DoubleHeadsModel), IDS, attention_mask=mask)
-    assert f"`attention_mask` needs shape [2, 1, 5] here, but got {shape}. Pass 1 for real tokens and 0 for" in message
+    assert f"`attention_mask` needs shape [2, 5] here, but got {shape}. Pass 1 for real tokens and 0 for" in message
     with pytest.raises((RuntimeError, ValueError)):
         make(GPT1ForSequenceClassification, traversal="similarity", delimiter_token_id=7)(IDS, attention_mask=mask)
 

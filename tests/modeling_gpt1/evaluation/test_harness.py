@@ -413,10 +413,8 @@ def test_names_of_classes_and_columns_of_the_hub(tmp_path):
         assert cloze.doc_to_text(row) == " ".join(STORY) and cloze.doc_to_target(row) == 1
         assert cloze.doc_to_choice(row) == TEXTS[3:5]
     lines = ["", " = A Home = \n", "", " She walked . \n", " = A River = \n", " It was green . \n"]
-    for texts, pages in (
-        (lines, [" = A Home = \n\n She walked . ", " = A River = \n It was green . "]),
-        (["a"], ["a"]),
-    ):
+    found = [" = A Home = \n\n She walked . ", " = A River = \n It was green . "]
+    for texts, pages in ((lines, found), (["a"], ["a"])):
         write_rows(tmp_path / "wikitext2_raw" / "test.jsonl", [{"text": text} for text in texts])
         [wikitext], _ = local_rows.specify_tasks(["wikitext"], tmp_path)
         assert list(map(str.rstrip, wikitext.task_docs["page"])) == list(map(str.rstrip, pages))

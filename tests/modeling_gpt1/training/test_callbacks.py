@@ -81,6 +81,7 @@ def test_one_progress_bar_at_a_time(tmp_path, monkeypatch):
     trainer.predict(trainer.eval_dataset)
     make_trainer(tmp_path, [ProgressBar()], **saves).train(resume_from_checkpoint=True)  # nothing is left to train
     assert [(bar.n, bar.total, bar.is_closed) for bar in bars] == [(4, 4, True), *[(1, 1, True)] * 2, (4, 4, True)]
+    assert bars[-1].initial == 4  # nothing was done at any speed
     assert bars[0].said == ["evaluating", ""] * 2
 
 

@@ -71,7 +71,7 @@ def test_a_head_of_another_size_is_replaced_on_demand(start):
     assert model.task_head.score.weight.shape[0] == 3
 
 
-def test_a_head_of_other_classes_is_replaced_on_demand(start):
+def test_a_head_of_other_classes_is_replaced_on_demand(start, caplog):
     """Also where it has as many scores, or the same classes in another order."""
     parts = prepare_finetuning(start[1], OWN)
     parts["model"].save_pretrained(start[1])
@@ -86,6 +86,7 @@ def test_a_head_of_other_classes_is_replaced_on_demand(start):
         model = prepare_finetuning(start[1], other, ignore_mismatched_sizes=True)["model"]
         assert not torch.equal(model.task_head.score.weight, before)
         assert list(model.config.id2label.values()) == [*names]
+        assert caplog.messages[-1] == "New weights, drawn at random: task_head.score.bias, task_head.score.weight."
 
 
 def test_layers_start_afresh(start):
