@@ -310,7 +310,7 @@ def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature
     ids, cache = torch.tensor([prompt], device=opened.model.device), None
     for _ in range(max_new_tokens):
         found = writer.generate(ids, attention_mask=torch.ones_like(ids), **{CACHE: cache}, **arguments)
-        ids, cache = found.sequences, found[CACHE]
+        ids, cache = found.sequences, getattr(found, CACHE)
         if ids[0, -1] == end_id:
             break
         # Other tokenizers may have no clean-up rules.
