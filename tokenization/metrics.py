@@ -35,9 +35,8 @@ def matthews_correlation(predictions: np.ndarray, references: np.ndarray) -> flo
 
 def pearson(predictions: np.ndarray, references: np.ndarray) -> float:
     """Linear correlation of the scores; a NaN among them stays NaN."""
-    if np.ptp(predictions) == 0 or np.ptp(references) == 0:
-        return 0.0
-    return np.corrcoef(predictions, references)[0, 1]
+    is_constant = np.ptp(predictions) == 0 or np.ptp(references) == 0
+    return 0.0 if is_constant else np.corrcoef(predictions, references)[0, 1]
 
 
 def spearmanr(predictions: np.ndarray, references: np.ndarray) -> float:

@@ -124,8 +124,7 @@ class ProgressBar(ProgressCallback):
         if self.training_bar is not None:
             self.training_bar.set_postfix_str("")
 
-    def on_log(self, *args, **kwargs):
-        pass
+    on_log = TrainerCallback.on_log  # nothing
 
 
 class SavePoints(TrainerCallback):

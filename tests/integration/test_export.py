@@ -6,7 +6,7 @@ import torch
 from transformers import GenerationConfig
 from transformers.integrations.executorch import convert_and_export_with_cache, register_dynamic_cache_export_support
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification, GPT1LSTMForCausalLM
 
 AUTO = torch.export.Dim.AUTO
 DELIMITER = 99
@@ -58,6 +58,14 @@ class TestTorchExport:
         program = torch.export.export(model, (), batch, dynamic_shapes=sizes, strict=False).module()
         input_ids = batch_of((3, 12), seed=1)["input_ids"]
         close(program(input_ids=input_ids).logits, model(input_ids).logits)
+
+    def test_an_lstm_reads_whole_texts(self, tiny_model):
+        model, ids = tiny_model(GPT1LSTMForCausalLM), batch_of((2, 7), seed=0)["input_ids"]
+        program = torch.export.export(model, (ids,), {"use_cache": False}, strict=False).module()
+        close(program(ids, use_cache=False).logits, model(ids).logits)
+        for more in ({}, {"use_cache": False, "attention_mask": torch.ones_like(ids)}):
+            with pytest.raises(NotImplementedError, match="with `use_cache=False` and without `attention_mask`"):
+                torch.export.export(model, (ids,), more, strict=False)
 
     def test_a_program_refuses_pairs_without_a_delimiter(self, tiny_model):
         model = tiny_model(GPT1ForSequenceClassification, traversal="similarity", delimiter_token_id=DELIMITER)
