@@ -26,6 +26,7 @@ def main(arguments: list[str]) -> None:
     print(f"- Python: {platform.python_version()}")
     print(f"- devices: {count}{device.type} ({accelerator_name()})" if count else f"- devices: {device.type}")
     print(f"- threads: {torch.get_num_threads()} of {os.cpu_count()} cores; CUDA of torch: {torch.version.cuda}")
-    installed = {found.name.lower().replace("_", "-"): found.version for found in distributions()}
+    # Of two on the path, the first is imported.
+    installed = {found.name.lower().replace("_", "-"): found.version for found in reversed([*distributions()])}
     for name in PACKAGES.split():
         print(f"- {name}: {installed.get(name.replace('_', '-'), 'not installed')}")

@@ -16,8 +16,7 @@ def saved_checkpoints(run_folder: str | Path) -> list[dict]:
     """
     folder = Path(run_folder)
     paths = [path.parent for path in folder.glob("checkpoint-*/config.json")]
-    steps = {path.name.removeprefix("checkpoint-"): path for path in paths}
-    steps = {int(step): path for step, path in steps.items() if step.isdigit()}
+    steps = {int(step): path for path in paths if (step := path.name.removeprefix("checkpoint-")).isdigit()}
     if any(folder.glob("chck_*/config.json")):
         logger.warning(f"The checkpoints chck_… of {folder} are left out. Ask them by --model and --revision.")
     if not steps:
