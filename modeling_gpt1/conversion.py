@@ -100,9 +100,8 @@ def read_folder(folder: Path) -> tuple[PreTrainedModel, GPT1Tokenizer | None]:
     config = GPT1Config.from_pretrained(folder)
     architecture = (config.architectures or [None])[0]
     if architecture not in CLASSES:
-        raise ValueError(
-            f"{folder / CONFIG_NAME}: `architectures` names {architecture}, but one of {', '.join(CLASSES)} is needed."
-        )
+        needed = f"one of {', '.join(CLASSES)} is needed"
+        raise ValueError(f"{folder / CONFIG_NAME}: `architectures` names {architecture}, but {needed}.")
     config.dtype = None  # "auto" then means that of the weights: no number changes
     model_class = CLASSES[architecture]
     model = load(model_class, folder, config=config, dtype="auto")
@@ -156,9 +155,8 @@ def to_openai_gpt(model: gpt1.GPT1PreTrainedModel) -> PreTrainedModel:
         **({"traversal": ("classification", "entailment", "multiple_choice")} if has_task else {}),
     }.items():
         if getattr(config, name) not in known:
-            raise ValueError(
-                f"`{name}` is {getattr(config, name)!r}, but openai-gpt has only {' or '.join(map(repr, known))}."
-            )
+            needed = " or ".join(map(repr, known))
+            raise ValueError(f"`{name}` is {getattr(config, name)!r}, but openai-gpt has only {needed}.")
     openai_class = openai.OpenAIGPTLMHeadModel if hasattr(model, "lm_head") else openai.OpenAIGPTModel
     is_choice = has_task and has_choices(config.traversal)
     if has_task:

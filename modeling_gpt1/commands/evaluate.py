@@ -91,9 +91,8 @@ def load_for_challenge(model: str, arguments: EvaluationArguments) -> Scorer:
     options = {"is_shifted": True} if arguments.backend == "mntp" else {}
     scorer = load_scorer(model, arguments, scorer_class, **options)
     if not isinstance(scorer, CausalLMScorer | MaskedLMScorer):
-        raise ValueError(
-            f"{model} has an encoder and a decoder, which babylm tasks do not ask. Run the challenge's own pipeline."
-        )
+        remedy = "Run the challenge's own pipeline."
+        raise ValueError(f"{model} has an encoder and a decoder, which babylm tasks do not ask. {remedy}")
     return scorer
 
 

@@ -265,11 +265,14 @@ def main(arguments: list[str]) -> None:
     else:
         tokenizer = learn_tokenizer(corpus_args, training_args, model_args.num_merges or 40_000)
     tokenizer = family.tokenizer_of(tokenizer)
+    unknown = {"train": "", "validation": ""}
     if training_args.process_index == 0 and (model_args.tokenizer_name or model_args.model):
-        texts = islice(training_texts(**corpus_args.source("train")), UNKNOWN_TEXTS)
-        source = ", ".join(corpus_args.train_files) or corpus_args.dataset_name
-        texts = [text[:UNKNOWN_CHARACTERS] for text in texts]
-        check_unknown(tokenizer, texts, source, model_args.allow_unknown_text)
+        for use in filter(corpus_args.source, unknown):
+            texts = islice(training_texts(**corpus_args.source(use)), UNKNOWN_TEXTS)
+            texts = [text[:UNKNOWN_CHARACTERS] for text in texts]
+            source = ", ".join(getattr(corpus_args, f"{use}_files")) or corpus_args.dataset_name
+            share = check_unknown(tokenizer, texts, source, model_args.allow_unknown_text)
+            unknown[use] = f", {share:.1%} of the tokens unknown"
     is_fresh = model_args.model is None
     fresh = model_args.fresh_config(tokenizer) if is_fresh else None
     model = family.model_class(fresh) if is_fresh else load_model(family.model_class, model_args.model)
@@ -288,9 +291,9 @@ def main(arguments: list[str]) -> None:
             train_blocks = train_blocks.shuffle(seed=training_args.seed, buffer_size=SHUFFLED_BLOCKS)
         validation_blocks = prepare_blocks("validation", *rest) if corpus_args.source("validation") else None
     line, num_tokens = describe_blocks("train", train_blocks, block_length)
-    lines, watched = [line], validation_blocks
+    lines, watched = [line + unknown["train"]], validation_blocks
     if validation_blocks is not None:
-        lines.append(describe_blocks("validation", validation_blocks, block_length)[0])
+        lines.append(describe_blocks("validation", validation_blocks, block_length)[0] + unknown["validation"])
         number, most = len(validation_blocks), corpus_args.max_eval_blocks
         if most is not None and most < number:
             watched = validation_blocks.select([index * number // most for index in range(most)])

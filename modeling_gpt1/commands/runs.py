@@ -121,9 +121,8 @@ def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:
     """Checks early that the score which chooses the best checkpoint is one of the run's."""
     name = args.metric_for_best_model
     if name is not None and not name.endswith(tuple(scores)):
-        raise ValueError(
-            f"--metric_for_best_model {name}{nearest(name, scores)} is none of this run. Pass {' or '.join(scores)}."
-        )
+        near, needed = nearest(name, scores), " or ".join(scores)
+        raise ValueError(f"--metric_for_best_model {name}{near} is none of this run. Pass {needed}.")
 
 
 def _last_parts(place: str) -> tuple[str, ...]:

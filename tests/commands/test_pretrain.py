@@ -456,10 +456,12 @@ def test_a_vocabulary_that_does_not_fit_is_told_before_the_corpus_is_read(books,
             pretrain.main(arguments(books, tmp_path / "out", *words))
 
 
-def test_text_that_a_given_tokenizer_does_not_know(books, bpe):
+def test_text_that_a_given_tokenizer_does_not_know(books, bpe, caplog):
     for name in ("one", "two"):
         (books / f"{name}.txt").write_text("кошка сидела на коврике\n" * 20, encoding="utf-8")
     words = arguments(books, books / "out", "--tokenizer_name", str(bpe), "--config_overrides", SIZES)
     with pytest.raises(ValueError, match=r"does not know \d+% of the tokens of .*, as in .*--allow_unknown_text"):
         pretrain.main(words)
     pretrain.main([*words, "--allow_unknown_text", "--max_steps", "1"])
+    shares = re.findall(r"(\w+): [^:]*, (\d+\.\d)% of the tokens unknown\n", "\n".join([*caplog.messages, ""]))
+    assert [(use, float(share) > 50) for use, share in shares] == [("train", True), ("validation", False)]
