@@ -183,9 +183,8 @@ def find_files(source: str) -> list[str]:
     kinds = {_kind(path): path for path in files}
     if is_folder and len(kinds) > 1:
         first, second, *_ = kinds.values()
-        raise ValueError(
-            f"{source} has files of more than one kind: {first} and {second}. Give a pattern such as {source}/*.txt."
-        )
+        how = f"Give a pattern such as {source}/*.txt."
+        raise ValueError(f"{source} has files of more than one kind: {first} and {second}. {how}")
     return files
 
 

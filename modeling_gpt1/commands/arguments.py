@@ -238,6 +238,8 @@ def check_model(flag: str, name: str | None, revision: str | None = None) -> Non
         return
     is_beside_models = "/" in name and any(Path(name).parent.glob("*/config.json"))
     near = "" if "/" in name else nearest(name, ["gpt1-novels"])  # owner/gpt1-novels may be another
+    if newest := max(Path(name).glob("checkpoint-*/config.json"), key=os.path.getmtime, default=None):
+        near = f", but {newest.parent} is"  # of a run that did not end
     if Path(name).exists() or name.count("/") > 1 or is_beside_models or near:
         which = f"{flag} {name} is no folder with a config.json{near}"
         raise ValueError(f"{which}. Pass one, or a hub id such as owner/name.")

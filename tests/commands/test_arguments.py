@@ -161,8 +161,10 @@ def test_an_id_whose_owner_has_the_name_of_a_folder_is_left_to_the_hub(tmp_path,
     (tmp_path / "owner").mkdir()
     check_model("--model", "owner/model")
     check_model("--model", "owner/gpt1-novels")  # a copy of one's own
-    (tmp_path / "owner" / "run").mkdir()
-    (tmp_path / "owner" / "run" / "config.json").touch()
+    (tmp_path / "owner" / "checkpoint-3").mkdir()
+    (tmp_path / "owner" / "checkpoint-3" / "config.json").touch()
+    with pytest.raises(ValueError, match="owner is no folder with a config.json, but owner/checkpoint-3 is. Pass"):
+        check_model("--model", "owner")
     with pytest.raises(ValueError, match="--model owner/model is no folder with a config.json"):
         check_model("--model", "owner/model")
     with pytest.raises(ValueError, match="--model runs/owner/modle is no folder with a config.json"):

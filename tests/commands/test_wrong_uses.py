@@ -22,7 +22,6 @@ ZERO = ["zero-shot", "--model", "{0}/model", "--tasks"]
 # Words of the command line, and parts of the sentence.
 WRONG = [
     (["finetune", "--taks", "rte"], "unknown flag --taks (did you mean '--task'?)"),
-    (["generate", "--max_train_samples", "3"], "unknown flag --max_train_samples."),
     (["finetune", "--task", "ss2", *START], "'ss2' (did you mean 'sst2'?)", "as flags of `gpt1 finetune`"),
     (["finetune", "--lora_rank", "4"], "unknown flag --lora_rank (did you mean '--lora_r'?)"),  # not --local_rank
     (["finetune", "--task", "rte", "--learning_rate", "fast", *START], "--learning_rate", "'fast'"),
@@ -52,7 +51,6 @@ WRONG = [
     ([*ZERO, "cola", "sst3"], "'sst3'", "mean 'sst2'?"),
     ([*ZERO, "dpr"], "Pass data_dir, a folder with its files"),
     ([*ZERO, "cola", "--data_dir", "{0}"], "Task 'cola': Request 0 has a continuation of 70 tokens", "most 64 fit"),
-    (["zero-shot"], "--model and --checkpoints is needed, but neither"),
     (["zero-shot", "--checkpoints", "a", "--revision", "b"], "Pass --revision with --model"),
     ([*FILES, "--model", "{0}/modle", *RUN], "--model {0}/modle is no folder with a config.json", "or a hub id"),
     ([*TEXT, "--model", "{0}/words.txt"], "--model {0}/words.txt is no folder with"),
