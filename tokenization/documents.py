@@ -237,9 +237,8 @@ def _read_text(path: str) -> Iterator[str]:
             while chunk := file.read(PIECE_CHARACTERS):
                 yield chunk
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path} is not UTF-8 text ({error.reason}). {to_utf8(path, error)} Otherwise leave it out."
-        ) from error
+        remedy = f"{to_utf8(path, error)} Otherwise leave it out."
+        raise ValueError(f"{path} is not UTF-8 text ({error.reason}). {remedy}") from error
     except UNREADABLE as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
 

@@ -62,9 +62,8 @@ class Task:
 
     def __post_init__(self):
         if self.traversal not in TRAVERSALS:
-            raise ValueError(
-                f"Task {self.name!r} has the traversal {self.traversal!r}. Choose one of {', '.join(TRAVERSALS)}."
-            )
+            needed = f"Choose one of {', '.join(TRAVERSALS)}."
+            raise ValueError(f"Task {self.name!r} has the traversal {self.traversal!r}. {needed}")
 
     @property
     def num_labels(self) -> int:

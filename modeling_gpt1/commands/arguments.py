@@ -138,6 +138,8 @@ class CommandParser(HfArgumentParser):
             flag = word.partition("=")[0]
             if flag.startswith("--") and " " not in flag and flag not in known:  # a text may begin with dashes
                 near, of_model = nearest(flag, known), get_close_matches(flag[2:], GPT1Config.__dataclass_fields__, 1)
+                parts = [one for one in known if len(flag) > 5 and flag[2:] in one]  # --epochs: --num_train_epochs
+                near = f" (did you mean {parts[0]!r}?)" if parts and not near else near
                 if of_model and "--config_overrides" in known and (not near or of_model[0] == flag[2:]):
                     near = f"; of a fresh model, write --config_overrides {of_model[0]}=VALUE"
                 raise ValueError(f"{source}unknown flag {flag}{near}. See {self.prog} --help.")

@@ -22,6 +22,7 @@ ZERO = ["zero-shot", "--model", "{0}/model", "--tasks"]
 # Words of the command line, and parts of the sentence.
 WRONG = [
     (["finetune", "--taks", "rte"], "unknown flag --taks (did you mean '--task'?)"),
+    (["finetune", "--epochs", "3"], "unknown flag --epochs (did you mean '--num_train_epochs'?)"),
     (["finetune", "--task", "ss2", *START], "'ss2' (did you mean 'sst2'?)", "as flags of `gpt1 finetune`"),
     (["finetune", "--lora_rank", "4"], "unknown flag --lora_rank (did you mean '--lora_r'?)"),  # not --local_rank
     (["finetune", "--task", "rte", "--learning_rate", "fast", *START], "--learning_rate", "'fast'"),
@@ -31,7 +32,6 @@ WRONG = [
     (["generate", "gpt1-novels", "it", "was"], "no flag takes 'it was'. Write a value", "in quotes. See"),
     (["generate", "--prompts", "it was"], "No model was given", "after `gpt1 generate`"),
     ([*TEXT, "--validation_files", "{0}/*.txt"], "{0}/book.txt is in --train_files and in --validation_files"),
-    (["finetune", "--task", "rte", "--delimiter", ";", *START], "--task rte", "--delimiter was given too"),
     ([*FILES, *START[:-1], "--do_eval", "--n_transfer", "1"], "--n_transfer 1 leaves layers to train", "--do_train"),
     (["generate", "{0}/modle"], "generate: model {0}/modle is no folder"),
     ([*GENERATE, "{0}/model", "--temperature=-1"], "--temperature is -1", "Pass 0"),
