@@ -139,9 +139,8 @@ def open_adapter(
     try:
         from peft import PeftModel
     except ImportError as error:
-        raise ImportError(
-            f"{name} holds an adapter of PEFT, which is not installed. Run `pip install peft`, and open it again."
-        ) from error
+        remedy = "Run `pip install peft`, and open it again."
+        raise ImportError(f"{name} holds an adapter of PEFT, which is not installed. {remedy}") from error
     config_of_base = copy.deepcopy(config)
     config_of_base.vocab_size = type(config).from_pretrained(base).vocab_size
     reports = [logging.get_logger(f"transformers.{name}") for name in ("modeling_utils", "configuration_utils")]

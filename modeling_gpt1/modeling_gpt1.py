@@ -550,8 +550,8 @@ def check_length(
     if length > limit:
         raise ValueError(
             f"The sequence has {length} tokens, but the model has only {limit} positions (`max_position_embeddings`). "
-            "Shorten the input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator "
-            "or a smaller `max_new_tokens` to `generate`."
+            "Shorten the input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator, "
+            "`block_length` to `load_blocks` or a smaller `max_new_tokens` to `generate`."
         )
 
 

@@ -406,7 +406,8 @@ def load_files(
     for split, file in files.items():
         is_read = isinstance(file, Dataset)
         splits[split] = file if is_read else read_file(file, delimiter=delimiter)
-        sources[split] = f"{file.info.dataset_name or 'data'}/{split}" if is_read else str(file)
+        name = is_read and file.info.dataset_name  # one that was made in memory has none
+        sources[split] = f"{name}/{split}" if name else f"the split {split!r}" if is_read else str(file)
     parts = columns["label"]
     if isinstance(parts, str):  # perhaps the joined name of several columns, as a model's folder holds it
         is_joined = "," in parts and not any(parts in rows.column_names for rows in splits.values())
@@ -499,7 +500,7 @@ def check_columns(file: str | Path, names: list[str], role: str | None, columns:
             use = f"for the role {role}" if role else "to keep"
             remedy = f"Name its column in `columns` ({role}=column)" if role else "Name one of them"
             raise ValueError(
-                f"{file} has no column {column!r} {use}{nearest(column, names)}; its columns are: "
+                f"{file} has no column {column!r} {use}{nearest(role if role in names else column, names)}; its columns are: "
                 f"{', '.join(map(repr, names))}. {remedy}.{hint}"
             )
 

@@ -44,6 +44,7 @@ class PlotArguments:
 
 def read_run(folder: Path) -> list[dict]:
     """The records of a run's log, from the folder's state or its newest checkpoint's, whichever has more."""
+    folder = folder.parent if folder.is_file() else folder  # the log itself
     folders = filter(None, (folder, get_last_checkpoint(folder)))
     paths = [path for folder in folders if (path := Path(folder, "trainer_state.json")).exists()]
     if not paths:

@@ -253,6 +253,10 @@ BASICS = {
 def main(arguments: list[str]) -> None:
     parser = parser_of("pretrain")
     model_args, corpus_args, training_args = parser.read(arguments)
+    asked = [flag for flag in ("do_eval", "do_predict") if parser.settings[flag]]
+    if asked or (not training_args.do_train and any(word.startswith("--do_train") for word in arguments)):
+        how = "and measures --validation_files; `gpt1 evaluate --tasks wikitext` measures a model that is there"
+        raise ValueError(f"This command always trains, {how}. Leave --{(*asked, 'do_train')[0]} out.")
     check_model("--model", model_args.model)
     family = FAMILIES[model_args.family or "gpt1"] if model_args.model is None else family_of(model_args.model)
     checkpoint = check_run(model_args, corpus_args, training_args, family)

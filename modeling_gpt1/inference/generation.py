@@ -32,9 +32,8 @@ class StopAtStrings(StoppingCriteria):
         for string in [strings] if isinstance(strings, str) else strings:
             ids = tokenizer(string, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             if not ids:
-                raise ValueError(
-                    f"The stop string {string!r} has no token. Give a word, or '\\n' alone for a line end."
-                )
+                remedy = "Give a word, or '\\n' alone for a line end."
+                raise ValueError(f"The stop string {string!r} has no token. {remedy}")
             self.strings.append(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor | None, **kwargs) -> torch.BoolTensor:

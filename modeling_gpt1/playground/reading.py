@@ -98,9 +98,8 @@ def open_model(source: str, name: str) -> Opened:
     folder = source if Path(source).is_dir() else snapshot_download(source, allow_patterns=NEEDED_FILES)
     config, _ = GPT1Config.get_config_dict(folder)
     if config.get("model_type") != GPT1Config.model_type:
-        raise PlaygroundError(
-            f"“{name}” is of type “{config.get('model_type')}”. This page opens gpt1, openai-gpt and gpt2 models."
-        )
+        opens = "This page opens gpt1, openai-gpt and gpt2 models."
+        raise PlaygroundError(f"“{name}” is of type “{config.get('model_type')}”. {opens}")
     known = [MODEL_CLASSES[one] for one in config.get("architectures") or [] if one in MODEL_CLASSES]
     model_class = (known or [GPT1ForCausalLM if config.get("traversal") is None else GPT1DoubleHeadsModel])[0]
     model, loaded = model_class.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
@@ -156,9 +155,8 @@ def check_texts(opened: Opened, boxes: dict[str, str]) -> dict[str, str | list[s
     if "answer" in texts:
         texts["answer"] = [line.strip() for line in texts["answer"].splitlines() if line.strip()]
         if not 1 <= len(texts["answer"]) <= MOST_ANSWERS:
-            raise PlaygroundError(
-                f"There are {len(texts['answer'])} answers. Write 1 to {MOST_ANSWERS}, each on a line of its own."
-            )
+            needed = f"Write 1 to {MOST_ANSWERS}, each on a line of its own."
+            raise PlaygroundError(f"There are {len(texts['answer'])} answers. {needed}")
         for number, answer in enumerate(texts["answer"], start=1):
             check_text(opened, f"answer {number}", answer)
     return texts
@@ -166,9 +164,8 @@ def check_texts(opened: Opened, boxes: dict[str, str]) -> dict[str, str | list[s
 
 def check_text(opened: Opened, part: str, text: str, may_be_empty: bool = False) -> None:
     if len(text) > MOST_CHARACTERS:
-        raise PlaygroundError(
-            f"The {part} has {len(text):,} characters; this page accepts at most {MOST_CHARACTERS:,}. Shorten it."
-        )
+        most = f"this page accepts at most {MOST_CHARACTERS:,}"
+        raise PlaygroundError(f"The {part} has {len(text):,} characters; {most}. Shorten it.")
     if not may_be_empty and not encode(opened, text):
         raise PlaygroundError(f"The {part} is empty. Write at least one word.")
 

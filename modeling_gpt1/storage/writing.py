@@ -144,9 +144,8 @@ def check_folder(folder: str | os.PathLike, name: str = "output_dir") -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ValueError(
-            f"`{name}` is {os.fspath(folder)!r}, which is not writable ({error.strerror}). Pass a writable folder."
-        ) from error
+        told = f"`{name}` is {os.fspath(folder)!r}, which is not writable ({error.strerror})"
+        raise ValueError(f"{told}. Pass a writable folder.") from error
 
 
 def is_write_failure(error: Exception) -> bool:

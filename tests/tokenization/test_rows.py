@@ -393,7 +393,7 @@ def moods(*labels):
         (moods("a", "b"), {"num_labels": 3}, ["2 classes (a, b)", "`num_labels` is 3"]),
         (moods("0", "3"), {"num_labels": 3}, ["class 3", "0 to 2"]),
         (moods("a", "b"), {"label_names": ["a", "c"]}, ["row 1: ", "'b'", "one of a, c"]),
-        (moods("a", "7"), {"label_names": ["a", "b"]}, ["row 1: ", "'7'", "one of a, b"]),
+        ([{"body_": "1", "text": "a", "mood": "b"}], {"columns": {"text": "body", "label": "mood"}}, ["mean 'text'"]),
         (moods("a", "b"), {"columns": {"text": "text", "label": "mood"}}, ["no column 'text'", "'body', 'mood'"]),
         (moods("a", "b"), {"columns": {"text": "bode", "label": "mood"}}, ["'bode'", "(did you mean 'body'?)"]),
         (moods("a", "b"), {"columns": {"text": ["body", "mood"], "label": "mood"}}, ["'mood' twice", "its own"]),
@@ -537,8 +537,8 @@ def test_classes_that_look_like_several_labels_or_numbers_are_told(tmp_path, tex
 
 
 def test_classes_that_differ_by_a_slip_are_refused_or_kept(tmp_path):
-    files = {"train": write_rows(tmp_path / "rows.csv", moods("Good", "good", " bad", "bad", "good"))}
-    slips = "' bad' and 'bad', 'Good' and 'good'."
+    files = {"train": datasets.Dataset.from_list(moods("Good", "good", " bad", "bad", "good"))}
+    slips = "the split 'train' has the classes ' bad' and 'bad', 'Good' and 'good'."
     check_refused(lambda: load_files(files, "classification", COLUMNS), slips, "`num_labels` (4)")
     assert load_files(files, "classification", COLUMNS, num_labels=4)[0].label_names == (" bad", "Good", "bad", "good")
 
