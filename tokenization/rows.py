@@ -500,8 +500,8 @@ def check_columns(file: str | Path, names: list[str], role: str | None, columns:
             use = f"for the role {role}" if role else "to keep"
             remedy = f"Name its column in `columns` ({role}=column)" if role else "Name one of them"
             raise ValueError(
-                f"{file} has no column {column!r} {use}{nearest(role if role in names else column, names)}; its columns are: "
-                f"{', '.join(map(repr, names))}. {remedy}.{hint}"
+                f"{file} has no column {column!r} {use}{nearest(role if role in names else column, names)}; its "
+                f"columns are: {', '.join(map(repr, names))}. {remedy}.{hint}"
             )
 
 
