@@ -136,9 +136,8 @@ def _hub_shards(source: str, name: str | None, split: str) -> list[Shard]:
     try:
         builder = load_dataset_builder(source, name)
     except (DatasetNotFoundError, ConnectionError) as error:
-        raise ValueError(
-            f"{source} is not a file or folder, and it cannot be read as a data set of the hub: {error}"
-        ) from error
+        what = "is not a file or folder, and it cannot be read as a data set of the hub"
+        raise ValueError(f"{source} {what}: {error}") from error
     num_shards = _hub_split(source, name, split, builder.hash).num_shards
     parts = ((source, name, split, builder.hash, num_shards, index) for index in range(num_shards))
     return [Shard("hub", (part,)) for part in parts]

@@ -180,7 +180,8 @@ TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """A question that names the nearest of the names, if one is near; rather one that the name begins with."""
-    near = sorted(difflib.get_close_matches(name, names, cutoff=0.71), key=lambda one: not name.startswith(one))
+    near = difflib.get_close_matches(name, names, 1, 0.93)  # one letter is wrong
+    near += sorted(difflib.get_close_matches(name, names, cutoff=0.71), key=lambda one: not name.startswith(one))
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

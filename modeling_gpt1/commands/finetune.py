@@ -146,8 +146,8 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
     columns: dict[str, str | list[str]] = {}
     for pair in pairs:
         role, _, names = pair.partition("=")
-        if not role or not names:
-            raise ValueError(f"--columns has {pair!r}; role=column is needed, or role=column,column for several.")
+        if not role or not names or role in columns:
+            raise ValueError(f"--columns has {pair!r}; each role is needed once: role=column, or role=column,column.")
         if re.search(r"[,\s]\w+=", names):
             raise ValueError(f"--columns has {pair!r} as one. Write several pairs, as in --columns text=a label=b.")
         columns[role] = parts if len(parts := next(csv.reader([names]))) > 1 else parts[0]

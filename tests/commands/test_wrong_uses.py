@@ -23,7 +23,6 @@ ZERO = ["zero-shot", "--model", "{0}/model", "--tasks"]
 WRONG = [
     (["finetune", "--taks", "rte"], "unknown flag --taks (did you mean '--task'?)"),
     (["finetune", "--epochs", "3"], "unknown flag --epochs (did you mean '--num_train_epochs'?)"),
-    (["finetune", "--task", "ss2", *START], "'ss2' (did you mean 'sst2'?)", "as flags of `gpt1 finetune`"),
     (["finetune", "--lora_rank", "4"], "unknown flag --lora_rank (did you mean '--lora_r'?)"),  # not --local_rank
     (["finetune", "--task", "rte", "--learning_rate", "fast", *START], "--learning_rate", "'fast'"),
     (["finetune", "--task", "rte", "--eval_strategy", "step", *START], "--eval_strategy", "'step'", "'steps'"),
@@ -53,7 +52,6 @@ WRONG = [
     ([*ZERO, "cola", "--data_dir", "{0}"], "Task 'cola': Request 0 has a continuation of 70 tokens", "most 64 fit"),
     (["zero-shot", "--checkpoints", "a", "--revision", "b"], "Pass --revision with --model"),
     ([*FILES, "--model", "{0}/modle", *RUN], "--model {0}/modle is no folder with a config.json", "or a hub id"),
-    ([*TEXT, "--model", "{0}/words.txt"], "--model {0}/words.txt is no folder with"),
     (["finetune", "--config", "{0}/nope.yaml"], "{0}/nope.yaml: No such file"),
     (["finetune", "--config", "{0}/list.yaml"], "--config {0}/list.yaml has no settings", "`seed: 1`"),
     (["finetune", "--config", "{0}/broken.yaml"], "--config {0}/broken.yaml cannot be read", "line 2, column 1"),
@@ -66,6 +64,8 @@ WRONG = [
     (["predict", "{0}/model", "--file", "{0}/train.csv"], "predict: {0}/model has no task head", "`gpt1 finetune`"),
     ([*FILES, *START, "--do_predict", "--test_file", "{0}/gap.csv"], "Row 1 of {0}/gap.csv: ", "`gpt1 predict` marks"),
     ([*FILES[:-1], "text=text,label=label", *START], "'text=text,label=label' as one. Write several pairs, as in"),
+    ([*FILES, "text=label", *START], "--columns has 'text=label'; each role is needed once", "role=column,column"),
+    (["generate", "--prompts_file", "a"], "unknown flag --prompts_file (did you mean '--prompt_file'?)"),
     ([*FILES, *START, "--columns", "label=label"], "--columns is given twice. Write all its values after one."),
     ([*FILES[:-1], "review=text", "mood=label", *START], "the roles review, mood; classification needs text", "first"),
     ([*FILES, *START, "--eval_strategy", "epoch"], "--eval_strategy needs a split", "Pass --validation_file"),
