@@ -499,7 +499,7 @@ REFUSALS = [
     (["--task", "sst2", *OWN, *MODEL], "--task sst2", "--train_file was given too"),
     (["--train_file", "{train}", *MODEL], "--traversal is missing", "classification, entailment"),
     ([*OWN[:4], *MODEL], "--columns is missing", "text=review label=stars"),
-    ([*OWN[:4], "--columns", "review", *MODEL], "--columns has 'review'", "or role=column,column for several"),
+    ([*OWN[:4], "--columns", "review", *MODEL], "--columns has 'review'", "role=column, or role=column,column"),
     ([*OWN, "--do_eval", *MODEL], "--do_eval", "has: train", "Pass --validation_file, or leave --do_eval out"),
     (["--task", "sst2", "--data_dir", "{task}", "--do_predict", *MODEL], "--do_predict", "has: train", "--data_dir"),
     ([*OWN, *FRESH, "n_embd=8,vocab_size=9"], "'vocab_size=9'", "does not come from the tokenizer"),
