@@ -160,10 +160,10 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
 
         Raises:
             ValueError: neither or both of `input_ids` and `inputs_embeds`; a mask of the wrong shape; positions that
-                restart within a row, which without a mask mark several sequences there.
+                restart within a row, which without a mask mark several sequences there; an export with mask or cache.
         """
         if torch.compiler.is_exporting() and (use_cache or attention_mask is not None):
-            raise NotImplementedError("An LSTM is exported with `use_cache=False` and without `attention_mask`.")
+            raise ValueError("An LSTM is exported with `use_cache=False` and without `attention_mask`.")
         check_tokens(self.config, input_ids, inputs_embeds, token_type_ids)
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
