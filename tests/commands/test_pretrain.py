@@ -385,8 +385,7 @@ def test_each_family_opens_with_the_auto_classes(books, bpe, family):
     assert config.vocab_size == len(tokenizer) and tokenizer.model_max_length >= 512
     batch = tokenizer(["the cat", "a dog"], ["sat", "ran home"], padding=True, return_tensors="pt")
     assert model(**batch).logits.shape[2] == len(tokenizer)
-    if AUTO_CLASSES[family] is AutoModelForMaskedLM:
-        assert len(pipeline("fill-mask", str(output_dir))("the [MASK] sat")) == 5
+    assert family in ("gpt2", "gpt3", "bart") or len(pipeline("fill-mask", str(output_dir))("the [MASK] sat")) == 5
     classifier = AutoModelForSequenceClassification.from_pretrained(output_dir, num_labels=2)
     assert classifier(**batch).logits.shape == (2, 2)
     results = results_of(output_dir, "all")

@@ -22,6 +22,8 @@ ZERO = ["zero-shot", "--model", "{0}/model", "--tasks"]
 # Words of the command line, and parts of the sentence.
 WRONG = [
     (["finetune", "--taks", "rte"], "unknown flag --taks (did you mean '--task'?)"),
+    (["finetune", "--task", "ss2", *START], "'ss2' (did you mean 'sst2'?)", "as flags of `gpt1 finetune`"),
+    ([*TEXT, "--lr_scheduler_type=slow"], "slow is not a valid", "'linear'"),
     (["finetune", "--epochs", "3"], "unknown flag --epochs (did you mean '--num_train_epochs'?)"),
     (["finetune", "--lora_rank", "4"], "unknown flag --lora_rank (did you mean '--lora_r'?)"),  # not --local_rank
     (["finetune", "--task", "rte", "--learning_rate", "fast", *START], "--learning_rate", "'fast'"),
