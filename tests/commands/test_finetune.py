@@ -738,7 +738,7 @@ def test_texts_that_the_tokenizer_does_not_know(folders, tokenizer_folder, tmp_p
         finetune.main([*words, *training(tmp_path / "out")])
     ok = write_rows(tmp_path / "known.jsonl", [*ROWS["classification"], *[{"review": "日", "mood": "sad"}] * 3])
     with pytest.raises(ValueError, match=r"100% .*rows.jsonl, as in "):
-        finetune.main([*words, *training(tmp_path / "out", "--do_eval", "--train_file", ok, "--validation_file", file)])
+        finetune.main([*words, *training(tmp_path / "a", "--do_eval", "--train_file", ok, "--validation_file", file)])
     assert "known.jsonl are unknown to the tokenizer, as in '日', '日', '日'." in capsys.readouterr().err
     finetune.main([*words, *training(tmp_path / "out"), "--allow_unknown_text"])
     assert "100.0% of the tokens unknown" in caplog.text
