@@ -300,7 +300,7 @@ class TraversalCollator:
         if isinstance(column, str) and isinstance(row.get(column), str):
             raise ValueError(
                 f"{name}: choices (column {column!r}) holds one text, {row[column]!r}; it needs a list of texts. If "
-                "each choice has its own column, map choices to the list of these columns."
+                "each choice has its own column, map choices to the list of them (in a command: choices=a,b)."
             )
         values = self._values(row, "choices", name)
         # A file without lists leaves the column of an absent choice blank.

@@ -153,9 +153,7 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
     backend = Tokenizer.from_str(json.dumps(content))
     single, pair, model_input_names = FORMS[family]
     backend.post_processor = processors.TemplateProcessing(
-        single=single,
-        pair=pair,
-        special_tokens=[(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+        single=single, pair=pair, special_tokens=[(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     )
     ends = {} if family == "bert" else {"bos_token": "[CLS]", "eos_token": "[SEP]"}
     made = TokenizersBackend(

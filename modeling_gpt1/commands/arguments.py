@@ -43,7 +43,6 @@ PRESETS = Path(__file__).with_name("presets.yaml")
 CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
 CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml, .json).")
 
-
 # Help of flags of Trainer's. Of its others that are long, the first sentence is shown.
 HELP = {
     "output_dir": "Folder of the run. Default: trainer_output.",

@@ -256,10 +256,10 @@ def texts_of(task: Task) -> list[str]:
     return [name for name in task.column_names if name != task.columns["label"]]
 
 
-def some_texts(rows: Dataset, task: Task) -> list[str]:
+def some_texts(rows: Dataset | list[dict], task: Task) -> list[str]:
     """The texts of evenly drawn rows."""
-    drawn = rows.select(range(0, len(rows), math.ceil(len(rows) / UNKNOWN_ROWS) or 1))
-    return [text for column in texts_of(task) for text in drawn[column] if isinstance(text, str)]
+    drawn = [rows[place] for place in range(0, len(rows), math.ceil(len(rows) / UNKNOWN_ROWS) or 1)]
+    return [row[column] for column in texts_of(task) for row in drawn if isinstance(row.get(column), str)]
 
 
 def check_rows(

@@ -85,5 +85,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="output folders of runs")
     plot_args, positional = parser.read(arguments)
     runs = {str(folder): read_run(folder) for folder in positional.runs}
-    draw(runs).savefig(plot_args.output_file, dpi=150)
+    from matplotlib import rc_context
+
+    with rc_context({"axes.formatter.min_exponent": 4}):  # 90 rather than 9 × 10¹
+        draw(runs).savefig(plot_args.output_file, dpi=150)
     print(f"written to {plot_args.output_file}")

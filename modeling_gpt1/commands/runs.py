@@ -109,7 +109,8 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     before = read_settings(settings) if settings and settings.is_file() else {}
     for name, given in data.items() if before else ():
         was, now = (list(map(str, x if isinstance(x, list) else [x])) for x in (before.get(name, given), given))
-        if list(map(_last_parts, was)) != list(map(_last_parts, now)):
+        ends = ([Path(one).parts[-2 if has_magic(Path(one).name) else -1 :] for one in of] for of in (was, now))
+        if next(ends) != next(ends):
             raise ValueError(
                 f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with "
                 f"{' '.join(now)}. Pass what that run had, or another --output_dir."
@@ -123,10 +124,6 @@ def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:
     if name is not None and not name.endswith(tuple(scores)):
         near, needed = nearest(name, scores), " or ".join(scores)
         raise ValueError(f"--metric_for_best_model {name}{near} is none of this run. Pass {needed}.")
-
-
-def _last_parts(place: str) -> tuple[str, ...]:
-    return Path(place).parts[-2 if has_magic(Path(place).name) else -1 :]
 
 
 class AboveTheBar(logging.Handler):

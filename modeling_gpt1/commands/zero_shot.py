@@ -23,8 +23,8 @@ from ..inference.heuristics import evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
-from .arguments import OpenedModel, at_revision, check_model, parser_of
-from .finetune import has_task_head
+from .arguments import OpenedModel, at_revision, check_model, check_unknown, parser_of
+from .finetune import has_task_head, some_texts
 
 
 @dataclass
@@ -122,6 +122,8 @@ def main(arguments: list[str]) -> None:
     results = []
     for model in models:
         scorer = load_scorer(model["model"], args)
+        for name, (_, rows, _) in tasks.items() if not results else ():
+            check_unknown(scorer.tokenizer, some_texts(rows, get_heuristic(name).task), f"task {name}")
         answers = {name: ask(scorer, name, *of_task, args) for name, of_task in tasks.items()}
         results.append({**model, "method": scorer.method, "tasks": answers})
         where = model["model"] if model.get("step") is None else counted(model["step"], "update")

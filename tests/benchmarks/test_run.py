@@ -47,8 +47,7 @@ import     CPU seconds  0.040   0.050  built-in  × 1.25 (1.25 … 1.25)
 
 
 def test_report_and_file_of_a_run_with_a_failed_script(run, scripts, tmp_path, capsys):
-    code = run.main([*ONLY, "--rounds", "3", "--threads", "2", "--output", str(tmp_path)])
-    assert code == 1
+    assert run.main([*ONLY, "--rounds", "3", "--threads", "2", "--output", str(tmp_path)]) == 1
     assert scripts == [(3, 2, False), (3, False)]
     printed = capsys.readouterr().out
     assert "generation: failed, 0 s\n" in printed and "pretraining: 2 rows, 0 s\n" in printed

@@ -67,8 +67,7 @@ def test_from_text_to_a_model_that_can_be_trained_further(books, caplog, monkeyp
     again = books / "again"
     pretrain.main(arguments(books, again, "--model", str(output_dir)))
     assert len([line for line in caplog.messages if line.startswith("prospect")]) == 1  # of the fresh model
-    improved = results_of(again, "all")
-    assert improved["eval_perplexity"] < results["eval_perplexity"]
+    assert results_of(again, "all")["eval_perplexity"] < results["eval_perplexity"]
 
 
 def results_of(folder, which="eval"):
