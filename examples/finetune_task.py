@@ -29,6 +29,8 @@ def main(arguments: list[str] | None = None) -> None:
     set_seed(training_args.seed)
     task = get_task(args.task)
     rows = load_task(task, args.data_dir)
+    if missing := [split for split in (task.train_split, task.validation_splits[0]) if split not in rows]:
+        raise ValueError(f"{args.data_dir or task.hub_path} has no split {missing[0]!r}. Add its file.")
     trainer = GPT1Trainer(
         args=training_args,
         train_dataset=rows[task.train_split],

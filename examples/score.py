@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from transformers import HfArgumentParser
 
-from modeling_gpt1 import CausalLMScorer, GPT1ForCausalLM, evaluate_zero_shot, get_heuristic
+from modeling_gpt1 import NOVELS, CausalLMScorer, GPT1ForCausalLM, evaluate_zero_shot, get_heuristic
 from tokenization import load_task, open_tokenizer
 
 REQUESTS = [
@@ -23,7 +23,7 @@ REQUESTS = [
 class Arguments:
     """Which model to ask, and what."""
 
-    model: str = field(default="openai-community/openai-gpt", metadata={"help": "Folder or hub id."})
+    model: str = field(default="openai-community/openai-gpt", metadata={"help": "Folder, hub id, or gpt1-novels."})
     task: str | None = field(default=None, metadata={"help": "cola, sst2, race, story_cloze or dpr. Default: none."})
     data_dir: str | None = field(default=None, metadata={"help": "Folder with its files. Default: download."})
     max_rows: int = field(default=200, metadata={"help": "Rows to score."})
@@ -31,7 +31,8 @@ class Arguments:
 
 def main(arguments: list[str] | None = None) -> None:
     (args,) = HfArgumentParser(Arguments).parse_args_into_dataclasses(arguments)
-    scorer = CausalLMScorer(GPT1ForCausalLM.from_pretrained(args.model), open_tokenizer(args.model))
+    model = NOVELS if args.model == "gpt1-novels" else args.model
+    scorer = CausalLMScorer(GPT1ForCausalLM.from_pretrained(model), open_tokenizer(model))
 
     # The mean log-probability per token, so that longer continuations are not at a disadvantage.
     for (context, continuations), scores in zip(REQUESTS, scorer.score(REQUESTS), strict=True):

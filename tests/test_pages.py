@@ -87,8 +87,7 @@ def write_tasks(folder: Path, reviews: list[dict]) -> None:
     rows = {"sst2": reviews, "cola": reviews[:8], "rte": pairs, "story_cloze": endings}
     for name, of_task in rows.items():
         for split in get_task(name).splits:
-            few = of_task if split == "train" else of_task[:4]
-            write_rows(folder / name / f"{split}.jsonl", few)
+            write_rows(folder / name / f"{split}.jsonl", of_task if split == "train" else of_task[:4])
 
 
 def configuration(name: str) -> str:

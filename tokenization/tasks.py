@@ -4,10 +4,10 @@ Source: Radford et al. 2018, section 4 and table 1; GLUE (https://arxiv.org/abs/
 `_TASKS`; `rows.py` reads its rows.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 import numpy as np
 from transformers import EvalPrediction
@@ -179,10 +179,11 @@ TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A question that names the nearest of the names, if one is near; rather one that the name begins with."""
-    near = difflib.get_close_matches(name, names, 1, 0.93)  # one letter is wrong
-    near += sorted(difflib.get_close_matches(name, names, cutoff=0.71), key=lambda one: not name.startswith(one))
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    """A question that names the nearest of the names, or up to three that go on where it ends, if one is near."""
+    near = get_close_matches(name, names, 1, 0.93)  # one letter is wrong
+    near = near or sorted(one for one in names if one.startswith(f"{name}_"))[:3]
+    near = near or sorted(get_close_matches(name, names, cutoff=0.71), key=lambda one: not name.startswith(one))[:1]
+    return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
 
 
 def get_task(name: str | Task) -> Task:

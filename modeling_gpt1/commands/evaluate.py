@@ -74,7 +74,10 @@ def ask_challenge(results: dict, places: dict[str, Path], model: dict, name: str
     scorer = load_for_challenge(model["model"], args)
     for task, path in places.items():
         is_ages, rows = task == babylm.AGES, args.max_eval_samples
-        answer = ask_ages(path, name, args) if is_ages else babylm.ask_task(scorer, task, path, rows)
+        try:
+            answer = ask_ages(path, name, args) if is_ages else babylm.ask_task(scorer, task, path, rows)
+        except KeyError as error:
+            raise ValueError(f"{path} lacks {error} of {BABYLM}_{task}. Pass the challenge's rows.") from error
         of_task = {f"{metric},none": value for metric, value in answer.metrics.items()}
         results["results"][f"{BABYLM}_{task}"] = {**of_task, "groups": answer.groups}
         about = {"original": answer.num_rows, "effective": answer.num_rows, "chance": answer.chance}

@@ -344,12 +344,11 @@ def describe_prediction(logits: torch.Tensor, task: Task) -> dict[str, Any]:
         return {"score": logits.item()}
     if not task.label_names:  # choices, of which a row may have fewer
         logits = logits[logits.isfinite() & (logits != TRAINER_PADDING)]
-    best, scores = int(logits.argmax()), logits.sigmoid() if task.multi_label else logits.softmax(-1)
-    if not task.label_names:
-        return {"label": best, "scores": scores.tolist()}
+        return {"label": int(logits.argmax()), "scores": logits.softmax(-1).tolist()}
+    scores = logits.sigmoid() if task.multi_label else logits.softmax(-1)
     of_class = dict(zip(task.label_names, scores.tolist(), strict=True))
     several = [name for name, score in of_class.items() if score > 0.5]
-    return {"label": several if task.multi_label else task.label_names[best], "scores": of_class}
+    return {"label": several if task.multi_label else task.label_names[int(logits.argmax())], "scores": of_class}
 
 
 ARGUMENTS = (StartArguments, DataArguments, GPT1TrainingArguments)

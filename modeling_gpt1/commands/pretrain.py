@@ -17,13 +17,14 @@ import logging
 import math
 import re
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from datasets import Dataset, IterableDataset
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts
@@ -58,7 +59,7 @@ def number_of_words(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text)
     number = float(found[1]) * 1000 ** " KMB".index(found[2] or " ") if found else 0
     if number < 1:
-        raise ValueError(f"{text!r} is no number of words. Write it as 500000, 500K, 10M or 1B.")
+        raise ValueError(f"{text!r} is no number of words. Write 500000, 500K, 10M or 1B; several: 1M 2M.")
     return round(number)
 
 
@@ -180,20 +181,6 @@ def learn_tokenizer(corpus_args: CorpusArguments, args: GPT1PretrainingArguments
         return GPT1Tokenizer.from_pretrained(output_dir)
 
 
-def prepare_blocks(
-    use: Literal["train", "validation"], corpus_args: CorpusArguments, tokenizer: PreTrainedTokenizerBase, length: int
-) -> Dataset | IterableDataset:
-    """Blocks on disk, or of the training text with --streaming a stream of blocks."""
-    return load_blocks(
-        **corpus_args.source(use),
-        tokenizer=tokenizer,
-        block_length=length,
-        mix_documents=corpus_args.mix_documents,
-        streaming=corpus_args.streaming and use == "train",
-        num_proc=corpus_args.preprocessing_num_workers,
-    )
-
-
 def describe_blocks(use: str, blocks: Dataset | IterableDataset, length: int) -> tuple[str, int | None]:
     """A line about a split, and its number of tokens, which a stream does not tell."""
     if isinstance(blocks, IterableDataset):
@@ -289,11 +276,12 @@ def main(arguments: list[str]) -> None:
         check_embeddings(model, tokenizer)
     block_length = family.block_length(model.config, corpus_args.block_length)
     with training_args.main_process_first(desc="preparing the corpus"):
-        rest = (corpus_args, tokenizer, block_length)
-        train_blocks = prepare_blocks("train", *rest)
+        how = {"mix_documents": corpus_args.mix_documents, "num_proc": corpus_args.preprocessing_num_workers}
+        load = partial(load_blocks, tokenizer=tokenizer, block_length=block_length, **how)
+        train_blocks = load(**corpus_args.source("train"), streaming=corpus_args.streaming)
         if corpus_args.streaming:
             train_blocks = train_blocks.shuffle(seed=training_args.seed, buffer_size=SHUFFLED_BLOCKS)
-        validation_blocks = prepare_blocks("validation", *rest) if corpus_args.source("validation") else None
+        validation_blocks = load(**held_out) if (held_out := corpus_args.source("validation")) else None
     line, num_tokens = describe_blocks("train", train_blocks, block_length)
     lines, watched = [line + unknown["train"]], validation_blocks
     if validation_blocks is not None:

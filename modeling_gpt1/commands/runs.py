@@ -144,9 +144,6 @@ def set_up_logging(args: TrainingArguments, parser: CommandParser) -> None:
     logging.basicConfig(format="%(message)s", handlers=[AboveTheBar(parser)])
     logging.getLogger("modeling_gpt1").setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
-    # Trainer says at each start that the model gets the tokenizer's ids, and what our trainers say of a resumed run.
-    for said in ("PAD/BOS/EOS", "do not match the ones in"):
-        logging.getLogger("transformers.trainer_utils").addFilter(lambda of, said=said: said not in of.getMessage())
 
 
 class RunCallback(TrainerCallback):

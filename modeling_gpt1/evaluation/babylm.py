@@ -73,8 +73,7 @@ FILES = {
 # How a row of a task on sentences is read, given the name of its file.
 READERS: dict[str, Callable[[dict, str], Item]] = {
     **{"blimp": _minimal_pair, "supplement": _minimal_pair, "ewok": _ewok, "entity_tracking": _entity_tracking},
-    **{"comps": _comps, "wug_adj": _wug, "wug_past": _wug},
-}
+} | {"comps": _comps, "wug_adj": _wug, "wug_past": _wug}
 CHILDREN_FILE = "cdi_human.csv"  # beside the words
 
 
@@ -234,12 +233,12 @@ def _gain(rows: pd.DataFrame, target: str, features: list[str]) -> float:
 
 
 def word_surprisals(scorer: Scorer, path: Path, num_words: int | None = None) -> list[dict]:
-    """The surprisal of each word of more than one letter in each `{"context": text}` of its list in a JSON file."""
+    """The surprisal of each word of more than one letter in each text, or `{"context": text}`, of its list."""
     words = json.loads(path.read_text(encoding="utf-8"))
     rows = [
-        {"target_word": word, "context_id": number, "context": context["context"]}
+        {"target_word": word, "context_id": number, "context": of if isinstance(of, str) else of["context"]}
         for word in [word for word in words if len(word) > 1][:num_words]
-        for number, context in enumerate(words[word])
+        for number, of in enumerate(words[word])
     ]
     pairs = [(row["context"].strip(), row["target_word"].strip()) for row in rows]
     items = [Item("", [f"{context} {word}"], [word]) for context, word in pairs]
@@ -255,6 +254,8 @@ def age_correlation(results: list[dict], children_file: Path) -> dict[str, float
     """
     children = pd.read_csv(children_file).drop_duplicates("word").set_index("word")
     months = [str(month) for month in range(16, 31) if str(month) in children.columns]
+    if not months:
+        raise ValueError(f"{children_file} has no column of a month, 16 to 30. Pass the challenge's file.")
     curves, ages = pd.DataFrame(results, columns=["target_word", "word_count", "surprisal"]), []
     for word, curve in curves.groupby("target_word"):
         if word in children.index:

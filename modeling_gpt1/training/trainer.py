@@ -31,12 +31,7 @@ from ..hub.push import check_right_to_write, explained, log_failure, upload_resu
 from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_labels, task_loss, task_losses
 from .arguments import check_arguments
-from .checks import (
-    check_collator,
-    check_collator_of_family,
-    check_padding,
-    match_vocabulary,
-)
+from .checks import check_collator, check_collator_of_family, check_padding, match_vocabulary
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, set_up_fsdp

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 from torch.utils.data import SequentialSampler
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments, trainer_utils
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 from transformers.utils import logging
 
@@ -59,6 +59,11 @@ def forget_evaluation(trainer: Trainer) -> None:
         return
     if trainer.model_wrapped is model and vars(model).pop("_is_accelerate_prepared", False):
         trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+
+
+def _is_said(record) -> bool:
+    """Not that the model gets the tokenizer's ids, as it shall; nor what `keep_settings` says of a resumed run."""
+    return not any(said in record.getMessage() for said in ("PAD/BOS/EOS", "do not match the ones in"))
 
 
 class ResumableTrainer(Trainer):
@@ -112,10 +117,12 @@ class ResumableTrainer(Trainer):
                 self.args.eval_on_start = False  # that evaluation is in the log
             forget_evaluation(self)
             leave_out_tied_weights(self.model)
+            trainer_utils.logger.addFilter(_is_said)
             try:
                 output = super().train(self._checkpoint, trial, *args, **kwargs)
             finally:
                 self.args.save_total_limit = limit
+                trainer_utils.logger.removeFilter(_is_said)
             check_weights(self, self._run_dir)  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
 

@@ -65,8 +65,7 @@ def test_an_unknown_command_is_refused_in_a_sentence(name, hint, capsys):
     with pytest.raises(SystemExit) as end:
         entry.main([name, "--help"])
     assert end.value.code == 2
-    message = f"gpt1: unknown command {name!r}; {hint}. See gpt1 --help.\n"
-    assert capsys.readouterr() == ("", message)
+    assert capsys.readouterr() == ("", f"gpt1: unknown command {name!r}; {hint}. See gpt1 --help.\n")
 
 
 def test_the_module_starts_like_the_script(capsys, monkeypatch):

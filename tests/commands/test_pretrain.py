@@ -302,7 +302,7 @@ def test_rows_of_tables_are_documents(books):
     file = write_rows(books / "stories.jsonl", [{"story": sentence} for sentence in SENTENCES])
     corpus = pretrain.CorpusArguments(train_files=[file], text_column="story")
     tokenizer = GPT1Tokenizer.train(iter(SENTENCES), num_merges=30, show_progress=False)
-    blocks = pretrain.prepare_blocks("train", corpus, tokenizer, 512)
+    blocks = pretrain.load_blocks(**corpus.source("train"), tokenizer=tokenizer, block_length=512)
     expected = [tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in SENTENCES]
     assert list(blocks["input_ids"]) == expected
 
@@ -314,7 +314,7 @@ def test_rows_of_tables_are_documents(books):
         (["--dataset_name", "books"], ["--train_files or --dataset_name, but both were given"]),
         (["--streaming", "--max_steps=-1"], ["--streaming", "Pass the number of updates as --max_steps"]),
         (["--streaming", "--save_at_words", "1M"], ["--streaming does not count words"]),
-        (["--save_at_words", "1M", "ten"], ["'ten' is no number of words", "10M"]),
+        (["--save_at_words", "1M,2M"], ["'1M,2M' is no number of words", "several: 1M 2M"]),
         (["--max_words", "1M"], ["--max_words 1M", "--max_steps 6", "Leave one"]),
         ([*BERT[:2], "--streaming"], ["--streaming stores no blocks, but bert draws from them. Leave it out"]),
         ([*BERT, "hidden_size=33"], ["cannot be built: The hidden size (33) is not a multiple"]),
@@ -442,7 +442,7 @@ def test_a_fresh_model_has_its_own_positions(books, bpe, tmp_path):
 
 
 def test_a_vocabulary_that_does_not_fit_is_told_before_the_corpus_is_read(books, bpe, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrain, "prepare_blocks", lambda *_, **__: pytest.fail("the corpus was read"))
+    monkeypatch.setattr(pretrain, "load_blocks", lambda *_, **__: pytest.fail("the corpus was read"))
     for family, name in (("gpt1", "gpt1"), ("roberta", "roberta")):
         tokenizer = FAMILIES[family].tokenizer_of(GPT1Tokenizer.from_pretrained(bpe))
         sizes = dict(pair.split("=") for pair in SMALL.split(","))

@@ -60,6 +60,7 @@ WRONG = [
     (["finetune", "--config", "{0}/typo.yaml"], "--config {0}/typo.yaml: unknown flag --sede (did you mean '--seed'"),
     ([*FILES, *FRESH, "--config_overrides", "hiddensize=128"], "'hiddensize=128'", "did you mean 'hidden_size'?"),
     ([*FILES, *FRESH, "--config_overrides", "n_layer=1, num_layers=2"], "'num_layers=2'", "'num_hidden_layers'?"),
+    ([*FILES, *FRESH, "--config_overrides", "hidden=8"], "(did you mean 'hidden_act' or 'hidden_size'?)"),
     ([*FILES, *FRESH, "--config_overrides", "hidden_size=big"], "hidden_size=big", "expected int"),
     ([*FILES, *FRESH, "--config_overrides", "hidden_size=7"], "hidden_size=7", "(12)"),
     ([*FILES[:-1], "text=text", "label=label", *START, "--max_length", "1"], "max_length is 1", "at least 3"),

@@ -40,8 +40,7 @@ def test_two_processes_write_what_one_writes(data, tmp_path):
     batch = ["--per_device_eval_batch_size", "2", "--use_cpu", "--output_dir"]
     finetune.main([*data, "--per_device_train_batch_size", "8", *batch, str(tmp_path / "one")])
     data += ["--per_device_train_batch_size", "4"]
-    output = run_together(2, *COMMAND, *data, *batch, tmp_path / "two")
-    assert output.count("train: 16 rows of ") == 1
+    assert run_together(2, *COMMAND, *data, *batch, tmp_path / "two").count("train: 16 rows of ") == 1
     one, two = tmp_path / "one", tmp_path / "two"
     assert {path.name for path in one.iterdir()} == {path.name for path in two.iterdir()}
     assert "| processes | 2 |" in (two / "README.md").read_text()

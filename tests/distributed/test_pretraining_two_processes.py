@@ -26,8 +26,7 @@ def folder(tmp_path_factory):
     record = train(trainer)
     trainer.save_model()
     (folder / "one-0.json").write_text(json.dumps(record), encoding="utf-8")
-    newer = ["resumed"] if IS_AFTER_5_17 else []
-    run_together(2, SCRIPT, folder, *newer, "map")
+    run_together(2, SCRIPT, folder, *(["resumed"] if IS_AFTER_5_17 else []), "map")
     return folder
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SENTENCES, write_rows
+from transformers import trainer_utils
 
 import modeling_gpt1
 import tokenization
@@ -89,19 +90,22 @@ def test_fine_tunes_on_an_own_file_and_names_its_classes(script, language_model,
         assert re.fullmatch(rf"(good|bad) \([01]\.\d\d\): {re.escape(sentence)}", answer)
 
 
-def test_pre_trains(script, tmp_path, monkeypatch, capsys):
+def test_pre_trains(script, tmp_path, monkeypatch, capsys, caplog):
     module = script("pretrain")
+    monkeypatch.setattr(trainer_utils.logger, "handlers", [caplog.handler])
     monkeypatch.setattr(module, "SIZE", {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2})
     (tmp_path / "book.txt").write_text("\n".join(SENTENCES * 4))
     files = ["--train_files", str(tmp_path / "book.txt"), "--validation_files", str(tmp_path / "book.txt")]
     module.main([*files, "--num_merges", "50", "--output_dir", str(tmp_path / "out"), *QUICK])
-    assert "eval_perplexity" in capsys.readouterr().out
+    assert "eval_perplexity" in capsys.readouterr().out and "PAD/BOS/EOS" not in caplog.text
     model = GPT1ForCausalLM.from_pretrained(tmp_path / "out")
     assert model.config.vocab_size == len(open_tokenizer(tmp_path / "out")) and model.config.hidden_size == 16
 
 
 def test_scores(script, language_model, tmp_path, capsys):
     module, data = script("score"), write_task(tmp_path / "data")
+    module.main(["--model", "gpt1-novels"])
+    assert len(capsys.readouterr().out.splitlines()) == 4
     module.main(["--model", language_model, "--task", "sst2", "--data_dir", data, "--max_rows", "4"])
     *sentences, answers = capsys.readouterr().out.splitlines()
     figures = [float(line.split()[0]) for line in sentences]

@@ -54,8 +54,7 @@ class Visit:
         """The message that the case printed after `name: `, with the lines that belong to it."""
         lines = self.output(case).splitlines()
         first = next(index for index, line in enumerate(lines) if line.startswith(f"{name}: "))
-        has_command = lines[first].endswith("and run:")
-        return "\n".join(lines[first : first + 1 + has_command]).removeprefix(f"{name}: ")
+        return "\n".join(lines[first : first + 1 + lines[first].endswith("and run:")]).removeprefix(f"{name}: ")
 
 
 @pytest.fixture(scope="module")

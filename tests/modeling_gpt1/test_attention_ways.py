@@ -90,8 +90,7 @@ def packed_states(attention, use_cache=False):
 def test_flash_attention_keeps_the_sequences_of_rows_apart(monkeypatch, use_cache):
     expected = packed_states("eager")
     kernels = use_flash(monkeypatch)
-    states = packed_states("flash_attention_2", use_cache)
-    torch.testing.assert_close(states, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(packed_states("flash_attention_2", use_cache), expected, atol=1e-5, rtol=1e-5)
     assert kernels.calls == [(STARTS, 6)] * 2
 
 

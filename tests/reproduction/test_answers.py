@@ -58,8 +58,7 @@ def test_the_evaluation_is_that_of_the_trainer(train, data_dir):
 
 
 def test_choices_are_kept_as_their_places(train, data_dir):
-    folder = train("story_cloze", "choices", "--do_predict")
-    answers = cells.read_answers("story_cloze", str(data_dir), folder)
+    answers = cells.read_answers("story_cloze", str(data_dir), train("story_cloze", "choices", "--do_predict"))
     assert {split: of["labels"] for split, of in answers.items()} == {"validation": "0 1", "test": "0 1"}
     assert all(set(of["predictions"].split()) <= {"0", "1"} for of in answers.values())
 

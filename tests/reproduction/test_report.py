@@ -399,8 +399,7 @@ def test_the_page_needs_nothing_else(page):
     assert not tags & set("script link iframe object embed base form image foreignobject video audio".split())
     assert not {name for name in page.attributes if name.startswith("on") or name == "srcset"}
     assert all(attrs["src"].startswith("data:image/svg+xml;base64,") for attrs in page.all("img"))
-    links = {attrs["href"] for attrs in page.all("a") if not attrs["href"].startswith("#")}
-    assert links == {PAPER_URL}
+    assert {attrs["href"] for attrs in page.all("a") if not attrs["href"].startswith("#")} == {PAPER_URL}
     (style,) = (text for text in page.texts if "box-sizing" in text)
     assert "url(" not in style and "@import" not in style and "http" not in style
     policy = next(attrs for attrs in page.all("meta") if "http-equiv" in attrs)

@@ -170,16 +170,14 @@ def test_what_makes_another_cell(command, models, data_dir, tmp_path):
     again = command(*settings, "--only_report", "--title", "x", finetune=("--learning_rate=5e-4", *neutral))
     elsewhere = [str(tmp_path / "other") if word == str(tmp_path / "out") else word for word in again]
     copy = str(shutil.copytree(models[0], tmp_path / "copy"))
-    moved = [copy if word == str(models[0]) else word for word in elsewhere]
-    assert keys_of(moved) == first
+    assert keys_of([copy if word == str(models[0]) else word for word in elsewhere]) == first
 
     another_rate = keys_of(command(*settings, finetune=("--learning_rate", "1e-4", "--use_cpu")))
     another_model = keys_of([str(models[1]) if word == str(models[0]) else word for word in again])
     rows = data_dir / "rte" / "train.jsonl"
     rows.write_text(rows.read_text().replace('"label": 0', '"label": 1', 1))  # of the same size
     data_fingerprint.cache_clear()
-    other_data = keys_of(command(*settings))
-    assert len(first | another_rate | another_model | other_data) == 4
+    assert len(first | another_rate | another_model | keys_of(command(*settings))) == 4
 
 
 def test_a_model_is_told_by_what_its_files_hold(models, tmp_path):

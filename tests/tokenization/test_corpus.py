@@ -216,6 +216,8 @@ def test_what_is_wrong_with_a_source(tmp_path, monkeypatch):
     for missing in ("no.txt", "*.txt", "", "a/b/c"):
         message = refusal(training_texts, f"{tmp_path}/{missing}")
         assert f"{tmp_path / missing} matches no file" in message and "Give the path of a file" in message
+    message = refusal(training_texts, "it was " * 1000)
+    assert " it was ', and so on, matches no file" in message and len(message) < 200
     message = refusal(training_texts, "anyone/no_such_tales")
     assert "anyone/no_such_tales is not a file or folder" in message and "OfflineModeIsEnabled" in message
     (book,) = write_books(tmp_path, [10])
@@ -471,8 +473,7 @@ def test_processes_and_workers_share_every_row(files, processes, num_workers, sh
     shares = []
     for rank in range(processes):
         share = split_dataset_by_node(stream, rank, processes)
-        loader = DataLoader(share, batch_size=None, num_workers=num_workers)
-        shares.append(rows_of(loader))
+        shares.append(rows_of(DataLoader(share, batch_size=None, num_workers=num_workers)))
         assert shares[-1]
     assert sorted(chain(*shares)) == sorted(rows)
     assert len({tuple(row) for row in rows}) == len(rows)

@@ -398,6 +398,7 @@ def moods(*labels):
         (moods("a", "b"), {"columns": {"text": "bode", "label": "mood"}}, ["'bode'", "(did you mean 'body'?)"]),
         (moods("a", "b"), {"columns": {"text": ["body", "mood"], "label": "mood"}}, ["'mood' twice", "its own"]),
         (moods("3,5", "1"), {"regression": True}, ["'3,5'", "The label needs a number such as 3 or 3.5"]),
+        (moods("a", "b"), {"regression": True}, ["2 of 2 rows", "Correct or remove them."]),  # none would be left
         (moods("1", "x"), {"regression": True}, ["row 1: ", "'x'", "1 of 2 rows"]),
         (moods("1", "2"), {"regression": True, "num_labels": 3}, ["1 class (", "`num_labels` is 3"]),
         (moods("a", "b"), {"traversal": "ranking"}, ['"ranking"', "Choose one of: classification"]),
@@ -520,7 +521,7 @@ def test_a_class_only_of_rows_that_are_left_out_is_none(tmp_path):
 def test_of_many_classes_ten_are_listed(tmp_path):
     files = {"train": write_rows(tmp_path / "rows.csv", moods(*(f"c{place:04}" for place in range(1244))))}
     files["validation"] = write_rows(tmp_path / "other.csv", moods("new"))
-    ends = "c0008, c0009, … and 1,234 more. Correct"
+    ends = "c0008, c0009, … and 1,234 more. Is 'mood' the label? Correct"
     check_refused(lambda: load_files(files, "classification", COLUMNS), "'new'", "one of c0000, ", ends)
 
 

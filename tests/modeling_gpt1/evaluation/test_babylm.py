@@ -297,6 +297,9 @@ def test_ages_of_acquisition(sign, tmp_path):
             rows.append({"word_count": count, "target_word": word, "surprisal": surprisal})
     never = [{**row, "surprisal": guessing} for row in rows if row["target_word"] == "ball"]  # has no age
     assert babylm.age_correlation(never, tmp_path / "cdi_human.csv")["num_words"] == 0
+    children.drop(columns=months.astype(str)).to_csv(tmp_path / "ages.csv")
+    with pytest.raises(ValueError, match="ages.csv has no column of a month, 16 to 30"):
+        babylm.age_correlation(rows, tmp_path / "ages.csv")
     found = babylm.age_correlation(rows, tmp_path / "cdi_human.csv")
     assert found == {"curve_fitness": pytest.approx(sign, abs=0.02), "num_words": 5}
     for word, place in zip(words, learnt, strict=True):
@@ -410,12 +413,14 @@ def test_wrong_uses(causal, data_dir, tmp_path):
     model = save(causal, tmp_path / "model")
     (tmp_path / "comps").mkdir()
     (tmp_path / "comps" / "comps_base.jsonl").write_text("")
+    write_rows(tmp_path / "ewok_fast" / "mine.jsonl", [{"target_1": "a", "target_2": "b"}])
     for folder, words, told in (
         (data_dir, ["babylm_blimb"], "There is no task babylm_blimb. The tasks: babylm_blimp, babylm_supplement"),
         (data_dir, ["babylm_wug_adj"], "babylm_wug_adj needs wug_adj_nominalization in"),
         (data_dir / "reading", ["babylm"], "has rows of no task. Pass the folder full_eval or fast_eval"),
         (data_dir, ["babylm", "--backend", "masked"], "argument --backend: .*invalid choice: 'masked'"),
         (tmp_path, ["babylm_comps"], "comps has no row in a .jsonl file"),
+        (tmp_path, ["babylm_ewok"], "ewok_fast lacks 'Target1' of babylm_ewok. Pass the challenge's rows"),
     ):
         with pytest.raises(ValueError, match=told):
             run(model, folder, tmp_path, "--tasks", *words)

@@ -162,8 +162,7 @@ def test_the_code_of_the_card_runs(case, tmp_path, capsys, tiny_config):
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path)
     card = model_card(model, str(tmp_path))
-    code = card.text.split("```python\n")[1].split("```")[0]
-    exec(compile(code, "card", "exec"), {})
+    exec(compile(card.text.split("```python\n")[1].split("```")[0], "card", "exec"), {})
     shown = {"multiple_choice": "[[0.", "language model": "'generated_text': 'it was", "base model": "torch.Size([1, "}
     printed = capsys.readouterr().out
     assert shown.get(case, "'label': 'LABEL_") in printed and "it was  " not in printed

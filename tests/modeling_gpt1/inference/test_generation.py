@@ -115,8 +115,7 @@ def test_continuations_of_a_prompt_stay_together(model, tiny_tokenizer):
     inputs = tiny_tokenizer(PROMPTS[:2], add_special_tokens=False, padding=True, padding_side="left")
     torch.manual_seed(0)
     sequences = model.generate(**inputs.convert_to_tensors("pt"), pad_token_id=0, **options)
-    length = len(inputs["input_ids"][0])
-    decoded = tiny_tokenizer.batch_decode(sequences[:, length:], skip_special_tokens=True)
+    decoded = tiny_tokenizer.batch_decode(sequences[:, len(inputs["input_ids"][0]) :], skip_special_tokens=True)
     assert sum(texts, []) == [" " + text for text in decoded]
 
 

@@ -21,8 +21,7 @@ def test_losses_and_sums_of_gradients_stay_in_float32():
     set_up(plugin)
     assert plugin.mixed_precision_policy is None
     plugin.set_mixed_precision("bf16")
-    rounded = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, torch.bfloat16)
-    assert plugin.mixed_precision_policy == rounded
+    assert plugin.mixed_precision_policy == MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, torch.bfloat16)
     set_up(plugin)
     assert plugin.mixed_precision_policy == MixedPrecisionPolicy(torch.bfloat16, torch.float32)
 

@@ -76,8 +76,7 @@ def test_a_head_of_other_classes_is_replaced_on_demand(start, caplog):
     parts = prepare_finetuning(start[1], OWN)
     parts["model"].save_pretrained(start[1])
     before = parts["model"].task_head.score.weight
-    again = prepare_finetuning(start[1], OWN)["model"].task_head.score.weight
-    assert torch.equal(again, before)
+    assert torch.equal(prepare_finetuning(start[1], OWN)["model"].task_head.score.weight, before)
     for names in (("x", "y"), OWN.label_names[::-1]):
         other = replace(OWN, label_names=names)
         given = f"scores the classes {', '.join(OWN.label_names)}, but those of {OWN.name} are {', '.join(names)}"

@@ -106,8 +106,7 @@ def test_an_example_whose_label_is_minus_100_counts_for_nothing(case):
     batch["labels"][1] = -100
     kept = collator([rows[0], rows[2]])
     has_choices = case == "multiple_choice"
-    task_class = GPT1ForMultipleChoice if has_choices else GPT1ForSequenceClassification
-    task_model = task_class(model.config)
+    task_model = (GPT1ForMultipleChoice if has_choices else GPT1ForSequenceClassification)(model.config)
     task_model.load_state_dict(model.state_dict(), strict=False)
     for each in (model, task_model):
         loss, gradients = losses_of(each, batch)
