@@ -18,8 +18,8 @@ from torch.autograd.function import once_differentiable
 from .configuration_gpt1 import GPT1Config
 from .packing_gpt1 import can_read, first_place, is_whole
 
-# Bytes of logits: 414 targets in float32 and 828 in half precision at V = 40 478. That is large enough for full
-# matrix-product speed, and small beside the activations.
+# Bytes of logits: 414 targets in float32 at V = 40 478. That is large enough for full matrix-product speed, and small
+# beside the activations. In half precision, where each chunk's gradient of the weight is widened, twice as many.
 CHUNK_BYTES = 64 * 2**20
 # Rows of logits start at multiples of this many elements: with unaligned rows a product takes 1.4 times as long.
 ROW_ALIGNMENT = 64
@@ -74,15 +74,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
         largest = target_weights.abs().amax().clamp(min=torch.finfo(sum_dtype).tiny) if len(target_weights) else 1.0
         token_losses = torch.zeros(hidden_states.shape[:1], dtype=sum_dtype, device=hidden_states.device)
         grad_hidden = torch.empty_like(hidden_states) if trains_hidden else None
-        grad_weight = torch.zeros_like(weight, dtype=sum_dtype) if trains_weight else None
+        grad_weight = torch.empty_like(weight, dtype=sum_dtype) if trains_weight else None
         compute_weight = weight.to(dtype)  # [V, D]
-        chunks = _chunks(hidden_states.shape[0], max(1, CHUNK_BYTES // (dtype.itemsize * weight.shape[0])))
+        chunk_size = CHUNK_BYTES * sum_dtype.itemsize // (dtype.itemsize**2 * weight.shape[0]) or 1
+        chunks = _chunks(hidden_states.shape[0], chunk_size)
         # Chunks share one buffer: on a CPU, newly allocated memory costs as much time as the softmax.
         buffer = _logits_buffer(hidden_states[chunks[0]], weight, dtype)
         parts = _softmax_parts(buffer)
         scratch = None if dtype == sum_dtype else torch.empty_like(buffer[parts[0]], dtype=sum_dtype)
         with torch.autocast(hidden_states.device.type, enabled=False):
-            for chunk in chunks:
+            for number, chunk in enumerate(chunks):
                 hidden_chunk = hidden_states[chunk].to(dtype)
                 products = buffer[: len(hidden_chunk)].addmm_(hidden_chunk, compute_weight.T, beta=0)  # [n, V]
                 targets, weights, losses = target_ids[chunk, None], target_weights[chunk, None], token_losses[chunk]
@@ -104,7 +105,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 if trains_hidden:
                     grad_hidden[chunk] = ((products @ compute_weight).to(sum_dtype) * largest).to(grad_hidden.dtype)
                 if trains_weight:
-                    _add_weight_gradient(grad_weight, products, hidden_chunk)
+                    _accumulate(grad_weight, products, hidden_chunk, is_first=number == 0)
             loss = (token_losses * target_weights).sum()
         if needs_grad:
             expected_grad = torch.as_tensor(expected_grad, dtype=sum_dtype, device=loss.device)
@@ -159,15 +160,15 @@ def _logits_buffer(hidden_chunk: torch.Tensor, weight: torch.Tensor, dtype: torc
     return rows[:, :vocab_size]
 
 
-def _add_weight_gradient(grad_weight: torch.Tensor, grad_logits: torch.Tensor, hidden_states: torch.Tensor) -> None:
-    """Adds `grad_logits [n, V]`ᵀ · `hidden_states [n, D]` to `grad_weight [V, D]`, whose dtype may be wider."""
-    if grad_weight.dtype == hidden_states.dtype:
-        grad_weight.addmm_(grad_logits.T, hidden_states)
+def _accumulate(grad_weight: torch.Tensor, grad_logits: torch.Tensor, hidden: torch.Tensor, is_first: bool) -> None:
+    """Adds `grad_logits [n, V]`ᵀ · `hidden [n, D]` to `grad_weight [V, D]`, which may be wider; or is its first."""
+    if grad_weight.dtype == hidden.dtype:
+        grad_weight.addmm_(grad_logits.T, hidden, beta=0 if is_first else 1)
         return
     num_rows = GRADIENT_ROWS if grad_weight.device.type == "cpu" else len(grad_weight)
     for start in range(0, len(grad_weight), num_rows):
         rows = slice(start, start + num_rows)
-        grad_weight[rows].add_(grad_logits[:, rows].T @ hidden_states)
+        (grad_weight[rows].copy_ if is_first else grad_weight[rows].add_)(grad_logits[:, rows].T @ hidden)
 
 
 def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config) -> torch.Tensor:

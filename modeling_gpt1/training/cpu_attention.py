@@ -12,15 +12,13 @@ Shapes: B examples, T tokens, D hidden, H heads.
 import math
 
 import torch
-from torch import nn
+from numpy.random import SFC64  # twice as fast as torch's generator
 from torch.autograd.function import once_differentiable
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
-from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
 
-from ..modeling_gpt1 import GPT1PreTrainedModel, draws_noise, dropout_noise, is_eager_on_cpu
+from ..modeling_gpt1 import NOISE_LEVELS, GPT1PreTrainedModel, draws_noise, is_eager_on_cpu
 
 CPU_ATTENTION = "cpu_blocks"  # name in the attention interface
 # Queries per block, and pairs of queries and keys per block: the scores of a block, for all heads, fit in the cache of
@@ -42,14 +40,14 @@ def choose_cpu_attention(model: PreTrainedModel, device: torch.device | str) -> 
 
 
 def cpu_attention_forward(
-    module: nn.Module,
+    module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float,
     dropout: float = 0.0,
-    **kwargs: Unpack[TransformersKwargs],
+    **kwargs,
 ) -> tuple[torch.Tensor, None]:
     """As transformers' `sdpa_attention_forward`, but in blocks where that is faster: see `_prefers_blocks`.
 
@@ -82,49 +80,59 @@ class _BlockwiseAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, query, key, value, attention_mask, scaling, dropout, sees_past_only, seed):
-        generator = torch.Generator().manual_seed(seed)
-        output = _empty_like_heads(query)
+        num_dropped = min(max(round(dropout * NOISE_LEVELS), int(dropout > 0)), NOISE_LEVELS - 1)
+        gain = NOISE_LEVELS / (NOISE_LEVELS - num_dropped)  # of what is kept
+        generator, output = SFC64(seed), _empty_like_heads(query)
         # With the heads' numbers interleaved, a product takes up to three times as long.
-        query, key, value = (query * scaling).contiguous(), key.contiguous(), value.contiguous()
+        query, key, value = (query * scaling).contiguous(), key.contiguous(), (value * gain).contiguous()
         with torch.autocast("cpu", enabled=False):
             for rows, block, keys in _blocks(*query.shape[::2], sees_past_only):
                 weights = _attention_weights(query[rows, :, block], key[rows, :, keys], attention_mask, rows, block)
-                if dropout > 0:
-                    weights *= dropout_noise(weights.shape, dropout, weights.dtype, generator)
-                output[rows, :, block] = torch.matmul(weights.to(value.dtype), value[rows, :, keys])
-        ctx.save_for_backward(query, key, value, attention_mask, output)
-        ctx.settings = scaling, dropout, sees_past_only, seed
+                weights = _drop(weights, _kept_bits(weights, num_dropped, generator))
+                output[rows, :, block] = torch.matmul(weights, value[rows, :, keys])
+        ctx.save_for_backward(query, key, value, attention_mask)
+        ctx.settings = scaling, gain, num_dropped, sees_past_only, seed
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_output):
-        query, key, value, attention_mask, output = ctx.saved_tensors
-        scaling, dropout, sees_past_only, seed = ctx.settings
-        generator = torch.Generator().manual_seed(seed)
-        sum_dtype = torch.promote_types(query.dtype, torch.float32)
+        query, key, value, attention_mask = ctx.saved_tensors
+        scaling, gain, num_dropped, sees_past_only, seed = ctx.settings
+        generator = SFC64(seed)
         grad_query = _empty_like_heads(query)
-        grad_key, grad_value = (torch.zeros_like(tensor, dtype=sum_dtype) for tensor in (key, value))
+        grad_key, grad_value = torch.zeros(2, *key.shape, dtype=torch.promote_types(key.dtype, torch.float32))
         with torch.autocast("cpu", enabled=False):
-            # The gradient of softmax needs Σ weights · their gradients, which equals output · its gradient.
-            means = (grad_output * output).sum(-1, keepdim=True, dtype=sum_dtype)  # [B, H, T, 1]
             grad_output = grad_output.contiguous()
             for rows, block, keys in _blocks(*query.shape[::2], sees_past_only):
                 grad_block = grad_output[rows, :, block]
                 weights = _attention_weights(query[rows, :, block], key[rows, :, keys], attention_mask, rows, block)
-                grad_scores = torch.matmul(grad_block, value[rows, :, keys].mT).to(sum_dtype)
-                dropped_weights = weights
-                if dropout > 0:
-                    noise = dropout_noise(weights.shape, dropout, weights.dtype, generator)
-                    grad_scores.mul_(noise)
-                    dropped_weights = noise.mul_(weights)
-                grad_scores = grad_scores.sub_(means[rows, :, block]).mul_(weights).to(query.dtype)
+                kept_bits = _kept_bits(weights, num_dropped, generator)
+                grad_weights = _drop(torch.matmul(grad_block, value[rows, :, keys].mT), kept_bits)
+                grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
                 # `+=` would copy the sums onto themselves.
-                grad_value[rows, :, keys].add_(torch.matmul(dropped_weights.to(value.dtype).mT, grad_block))
+                grad_value[rows, :, keys].add_(torch.matmul(_drop(weights, kept_bits).mT, grad_block))
                 grad_key[rows, :, keys].add_(torch.matmul(grad_scores.mT, query[rows, :, block]))
                 grad_query[rows, :, block] = torch.matmul(grad_scores, key[rows, :, keys])
-        grad_key, grad_value = _empty_like_heads(key).copy_(grad_key), _empty_like_heads(value).copy_(grad_value)
+        grad_key, grad_value = (_empty_like_heads(key).copy_(grad) for grad in (grad_key, grad_value.mul_(gain)))
         return grad_query.mul_(scaling), grad_key, grad_value, None, None, None, None, None
+
+
+def _kept_bits(weights: torch.Tensor, num_dropped: int, generator: SFC64) -> torch.Tensor | None:
+    """For each weight, a whole number of its width: all bits are 1 if it is kept, and 0 if it is dropped."""
+    if not num_dropped:
+        return None
+    words = torch.from_numpy(generator.random_raw(-(-weights.numel() // 4)).view("int16"))[: weights.numel()]
+    most = NOISE_LEVELS // 2 - num_dropped  # of 65,536 values, those below are kept
+    bits = words.clamp_(most - 1, most).sub_(most)
+    return bits.to(getattr(torch, f"int{8 * weights.element_size()}")).view(weights.shape)
+
+
+def _drop(tensor: torch.Tensor, kept_bits: torch.Tensor | None) -> torch.Tensor:
+    """The tensor itself, with 0 for what is dropped."""
+    if kept_bits is not None:
+        tensor.view(kept_bits.dtype).bitwise_and_(kept_bits)
+    return tensor
 
 
 def _empty_like_heads(query: torch.Tensor) -> torch.Tensor:
@@ -146,9 +154,8 @@ def _blocks(num_rows: int, num_tokens: int, sees_past_only: bool):
 def _attention_weights(
     query: torch.Tensor, key: torch.Tensor, attention_mask: torch.Tensor | None, rows: slice, block: slice
 ) -> torch.Tensor:
-    """Softmax of the scores of scaled `query [r, H, n, D/H]` and `key [r, H, m, D/H]`, at least float32."""
+    """Softmax, in float32 or wider inside, of the scores of scaled `query [r, H, n, D/H]` and `key [r, H, m, D/H]`."""
     scores = torch.matmul(query, key.mT)  # [r, H, n, m]
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if attention_mask is None:
         num_queries = query.shape[2]
         above_diagonal = torch.full((num_queries, num_queries), -math.inf, dtype=scores.dtype).triu_(1)

@@ -223,8 +223,8 @@ def test_one_side_frozen(trained, monkeypatch):
     exact = loss_and_gradients(plain_formula_in_float64, hidden_states, weight, *others)
     leaf, frozen = (hidden_states, weight) if trained == "hidden_states" else (weight, hidden_states)
     leaf.requires_grad_()
-    add, added, kept = loss_gpt1._add_weight_gradient, [], []
-    monkeypatch.setattr(loss_gpt1, "_add_weight_gradient", lambda *args, **kwargs: added.append(add(*args, **kwargs)))
+    add, added, kept = loss_gpt1._accumulate, [], []
+    monkeypatch.setattr(loss_gpt1, "_accumulate", lambda *args, **kwargs: added.append(add(*args, **kwargs)))
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.shape) or tensor, lambda x: x):
         loss = loss_only(hidden_states, weight, *others)
     assert kept == [leaf.shape, ()]  # and the expected gradient

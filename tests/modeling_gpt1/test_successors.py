@@ -197,17 +197,17 @@ def test_the_comparison_sees_a_wrong_model(neo_and_ours, fault):
 
 
 def test_blocks_of_banded_training_are_plain_attention_under_the_same_noise(tiny_model, monkeypatch):
-    """Gradients of the model, whose dropout in the blocks is replaced by a fixed factor."""
+    """Gradients of the model, whose dropout in the blocks drops nothing."""
     calls = []
 
-    def noise(shape, probability, dtype, generator=None):
-        calls.append(shape)
-        return torch.full(shape, 1.5, dtype=dtype)
+    def kept_bits(weights, num_dropped, generator):
+        calls.append(num_dropped)
+        return torch.full(weights.shape, -1, dtype=torch.int32)
 
     def dropout(tensor, p, training, inplace=False):
-        return tensor * (1.5 if p > 0 else 1)
+        return tensor / (1 - p)
 
-    monkeypatch.setattr(cpu_attention, "dropout_noise", noise)
+    monkeypatch.setattr(cpu_attention, "_kept_bits", kept_bits)
     monkeypatch.setattr(torch.nn.functional, "dropout", dropout)
     gradients = {}
     for implementation in ("eager", "sdpa"):
@@ -217,7 +217,7 @@ def test_blocks_of_banded_training_are_plain_attention_under_the_same_noise(tiny
         ids = random_ids(2, 9)
         model(ids, attention_mask=torch.tensor(PADDED["right"]), labels=ids).loss.backward()
         gradients[implementation] = {name: weight.grad for name, weight in model.named_parameters()}
-    assert len(calls) == 4  # forward and backward of two layers
+    assert calls == [round(0.4 * 2**16)] * 4  # forward and backward of two layers
     close(gradients["sdpa"], gradients["eager"])
 
 

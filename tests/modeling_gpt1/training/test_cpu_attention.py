@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from numpy.random import SFC64
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
-from modeling_gpt1.modeling_gpt1 import dropout_noise
 from modeling_gpt1.training import cpu_attention
 from modeling_gpt1.training.cpu_attention import CPU_ATTENTION, _BlockwiseAttention, choose_cpu_attention
 
@@ -38,11 +38,13 @@ def plain_attention(query, key, value, attention_mask, noise):
 
 def noise_of_blocks(query, sees_past_only, seed):
     """The factors that the blocks draw, as one `[B, H, T, T]`."""
-    generator = torch.Generator().manual_seed(seed)
+    generator, num_dropped = SFC64(seed), round(DROPOUT * 2**16)
     noise = query.new_zeros(*query.shape[:3], query.shape[2])
     for rows, block, keys in cpu_attention._blocks(*query.shape[::2], sees_past_only):
         shape = noise[rows, :, block, keys].shape
-        noise[rows, :, block, keys] = dropout_noise(shape, DROPOUT, noise.dtype, generator)
+        words = generator.random_raw(-(-shape.numel() // 4)).view("int16")[: shape.numel()]
+        is_kept = torch.from_numpy(words < 2**15 - num_dropped).view(shape)
+        noise[rows, :, block, keys] = is_kept / (1 - num_dropped / 2**16)
     return noise
 
 
