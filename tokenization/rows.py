@@ -235,7 +235,7 @@ def _write_labels(
         if ids and any(labels[row] == HIDDEN for row in bad):
             what += f"{MEANS_HIDDEN} If it is a class, give the classes names."
         are_from_1 = "choices" in task.columns and 0 not in found and any(labels[row] == most[row] for row in bad)
-        what += f" Is {column!r} the label?" if len(ids) > max(20, len(rows) / 2) else ""
+        what += f" Is {column!r} the label?" if len(ids) > 20 and len(bad) > len(rows) / 2 else ""
         what += " No label is 0: if they count from 1, subtract 1 from each." if are_from_1 else ""
         if not skip or not kept or are_from_1:
             or_skip = "" if skip is None or not kept else ", or pass `skip_bad_rows` to leave them out"
@@ -524,7 +524,7 @@ def _class_names(labels: list, feature: Any, where: str, num_labels: int | None)
     else:
         names = sorted(map(str, found))
     if missing := sorted(set(map(str, found)) - set(names)):
-        needed = f"ids go from 0 to {len(names) - 1}. Name the column of the label, or pass the number as `num_labels`"
+        needed = f"ids go from 0 to {len(names) - 1}. Correct them, name another column, or pass `num_labels`"
         raise ValueError(f"{where} has the class {missing[0]}; {needed}.")
     same = {}
     for name in names if num_labels is None else ():

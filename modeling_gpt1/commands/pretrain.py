@@ -59,7 +59,7 @@ def number_of_words(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text)
     number = float(found[1]) * 1000 ** " KMB".index(found[2] or " ") if found else 0
     if number < 1:
-        raise ValueError(f"{text!r} is no number of words. Write 500000, 500K, 10M or 1B; several: 1M 2M.")
+        raise ValueError(f"{text!r} is no number of words. Write 500000, 500K, 10M or 1B; several as 1M 2M.")
     return round(number)
 
 

@@ -314,7 +314,7 @@ def test_rows_of_tables_are_documents(books):
         (["--dataset_name", "books"], ["--train_files or --dataset_name, but both were given"]),
         (["--streaming", "--max_steps=-1"], ["--streaming", "Pass the number of updates as --max_steps"]),
         (["--streaming", "--save_at_words", "1M"], ["--streaming does not count words"]),
-        (["--save_at_words", "1M,2M"], ["'1M,2M' is no number of words", "several: 1M 2M"]),
+        (["--save_at_words", "1M,2M"], ["'1M,2M' is no number of words", "10M", "several as 1M 2M"]),
         (["--max_words", "1M"], ["--max_words 1M", "--max_steps 6", "Leave one"]),
         ([*BERT[:2], "--streaming"], ["--streaming stores no blocks, but bert draws from them. Leave it out"]),
         ([*BERT, "hidden_size=33"], ["cannot be built: The hidden size (33) is not a multiple"]),
