@@ -161,7 +161,7 @@ def _logits_buffer(hidden_chunk: torch.Tensor, weight: torch.Tensor, dtype: torc
 
 
 def _accumulate(grad_weight: torch.Tensor, grad_logits: torch.Tensor, hidden: torch.Tensor, is_first: bool) -> None:
-    """Adds `grad_logits [n, V]`ᵀ · `hidden [n, D]` to `grad_weight [V, D]`, which may be wider; or is its first."""
+    """Adds `grad_logits [n, V]`ᵀ · `hidden [n, D]` to `grad_weight [V, D]`, which may be wider, or begins it."""
     if grad_weight.dtype == hidden.dtype:
         grad_weight.addmm_(grad_logits.T, hidden, beta=0 if is_first else 1)
         return

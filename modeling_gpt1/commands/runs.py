@@ -109,8 +109,8 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     before = read_settings(settings) if settings and settings.is_file() else {}
     for name, given in data.items() if before else ():
         was, now = (list(map(str, x if isinstance(x, list) else [x])) for x in (before.get(name, given), given))
-        ends = ([Path(one).parts[-2 if has_magic(Path(one).name) else -1 :] for one in of] for of in (was, now))
-        if next(ends) != next(ends):
+        were, are = ([Path(one).parts[-2 if has_magic(Path(one).name) else -1 :] for one in of] for of in (was, now))
+        if were != are:
             raise ValueError(
                 f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with "
                 f"{' '.join(now)}. Pass what that run had, or another --output_dir."

@@ -6,7 +6,7 @@ probable. Here scorers of this package ask that, and the answers are written whe
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,9 +71,8 @@ FILES = {
     AGES: ("aoa/cdi_childes.json", "cdi_childes/cdi_childes.json"),
 }
 # How a row of a task on sentences is read, given the name of its file.
-READERS: dict[str, Callable[[dict, str], Item]] = {
-    **{"blimp": _minimal_pair, "supplement": _minimal_pair, "ewok": _ewok, "entity_tracking": _entity_tracking},
-} | {"comps": _comps, "wug_adj": _wug, "wug_past": _wug}
+READERS = {"blimp": _minimal_pair, "supplement": _minimal_pair, "ewok": _ewok, "entity_tracking": _entity_tracking}
+READERS |= {"comps": _comps, "wug_adj": _wug, "wug_past": _wug}
 CHILDREN_FILE = "cdi_human.csv"  # beside the words
 
 
@@ -236,9 +235,9 @@ def word_surprisals(scorer: Scorer, path: Path, num_words: int | None = None) ->
     """The surprisal of each word of more than one letter in each text, or `{"context": text}`, of its list."""
     words = json.loads(path.read_text(encoding="utf-8"))
     rows = [
-        {"target_word": word, "context_id": number, "context": of if isinstance(of, str) else of["context"]}
+        {"target_word": word, "context_id": number, "context": text if isinstance(text, str) else text["context"]}
         for word in [word for word in words if len(word) > 1][:num_words]
-        for number, of in enumerate(words[word])
+        for number, text in enumerate(words[word])
     ]
     pairs = [(row["context"].strip(), row["target_word"].strip()) for row in rows]
     items = [Item("", [f"{context} {word}"], [word]) for context, word in pairs]

@@ -62,7 +62,7 @@ def forget_evaluation(trainer: Trainer) -> None:
 
 
 def _is_said(record) -> bool:
-    """Not that the model gets the tokenizer's ids, as it shall; nor what `keep_settings` says of a resumed run."""
+    """Not that the model gets the tokenizer's ids, as it must, nor what `keep_settings` says of a resumed run."""
     return not any(said in record.getMessage() for said in ("PAD/BOS/EOS", "do not match the ones in"))
 
 

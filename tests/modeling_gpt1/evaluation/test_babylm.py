@@ -311,7 +311,7 @@ def test_ages_of_acquisition(sign, tmp_path):
 
 
 def test_a_word_is_scored_behind_its_context(causal, tmp_path):
-    contexts = {"farmer": [{"context": "the old "}, {"context": " she walked"}], "a": [{"context": "he paid"}]}
+    contexts = {"farmer": [{"context": "the old "}, " she walked"], "a": [{"context": "he paid"}]}
     contexts["smiled"] = contexts["a"]
     (tmp_path / "cdi_childes.json").write_text(json.dumps(contexts))
     rows = babylm.word_surprisals(causal, tmp_path / "cdi_childes.json")
