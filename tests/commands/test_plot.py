@@ -76,6 +76,8 @@ def test_a_picture_is_written(tmp_path, capsys):
     plot.main([*runs, "--output_file", str(tmp_path / "curves.png")])
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"written to {tmp_path / 'curves.png'}\n"
+    plot.main([*runs, "--output_file", str(tmp_path / "curves.svg")])  # texts are comments there
+    assert "10^" not in (svg := (tmp_path / "curves.svg").read_text()) and r"\mathdefault{0.1}" in svg
 
 
 def test_refusals(tmp_path):

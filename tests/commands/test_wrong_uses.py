@@ -54,6 +54,7 @@ WRONG = [
     ([*ZERO, "cola", "--data_dir", "{0}"], "Task 'cola': Request 0 has a continuation of 70 tokens", "most 64 fit"),
     (["zero-shot", "--checkpoints", "a", "--revision", "b"], "Pass --revision with --model"),
     ([*FILES, "--model", "{0}/modle", *RUN], "--model {0}/modle is no folder with a config.json", "or a hub id"),
+    ([*TEXT, "--model", "{0}/words.txt"], "--model {0}/words.txt is no folder with"),
     (["finetune", "--config", "{0}/nope.yaml"], "{0}/nope.yaml: No such file"),
     (["finetune", "--config", "{0}/list.yaml"], "--config {0}/list.yaml has no settings", "`seed: 1`"),
     (["finetune", "--config", "{0}/broken.yaml"], "--config {0}/broken.yaml cannot be read", "line 2, column 1"),

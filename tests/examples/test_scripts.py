@@ -76,6 +76,9 @@ def test_fine_tunes_on_a_task(script, language_model, tmp_path, capsys):
     script("finetune_task").main([*arguments, "--output_dir", str(tmp_path / "out"), *QUICK])
     assert "eval_accuracy" in capsys.readouterr().out
     assert GPT1ForSequenceClassification.from_pretrained(tmp_path / "out").config.id2label[1] == "positive"
+    (tmp_path / "data" / "train.jsonl").unlink()
+    with pytest.raises(ValueError, match="data has no split 'train'. Add its file"):
+        script("finetune_task").main([*arguments, "--output_dir", str(tmp_path / "again"), *QUICK])
 
 
 def test_fine_tunes_on_an_own_file_and_names_its_classes(script, language_model, tmp_path, capsys):

@@ -44,8 +44,7 @@ def make_examples(kind: str, number: int = 8) -> list[Example]:
         sequences = []
         for _ in range(KINDS[kind].num_sequences[index % len(KINDS[kind].num_sequences)]):
             length = int(torch.randint(1, 11, (), generator=generator))
-            body = torch.randint(1, 98, (length,), generator=generator).tolist()
-            sequences.append([START, *body, EXTRACT])
+            sequences.append([START, *torch.randint(1, 98, (length,), generator=generator).tolist(), EXTRACT])
         classes = len(sequences) if "choice" in kind else KINDS[kind].fields.get("num_labels", 2)
         label = 0.7 * index - 2 if kind == "regression" else index % classes
         examples.append(Example(sequences, label))

@@ -110,8 +110,7 @@ def test_plans_of_the_collators(tiny_tokenizer):
         torch.testing.assert_close(found, expected, atol=0, rtol=0)
         collator.plan = False
         assert "plan" not in collator(examples)
-    blocks = BlockCollator(tiny_tokenizer)
-    batch = blocks([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
+    batch = BlockCollator(tiny_tokenizer)([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
     torch.testing.assert_close(tensors(batch["plan"]), tensors(plan_blocks(batch["attention_mask"])))
     assert "plan" not in BlockCollator(tiny_tokenizer, plan=False)([{"input_ids": [5, 6, 7]}])
 

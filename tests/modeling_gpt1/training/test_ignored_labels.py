@@ -57,8 +57,7 @@ def own_loss(model: nn.Module, rows: list[dict]) -> torch.Tensor:
     if labels.dim() == 1:
         losses = nn.functional.cross_entropy(scores, labels, reduction="none")[:, None]
     else:
-        signs = 2 * labels.clamp(min=0) - 1
-        losses = -nn.functional.logsigmoid(signs * scores)
+        losses = -nn.functional.logsigmoid((2 * labels.clamp(min=0) - 1) * scores)
     if hasattr(model, "lm_head"):
         targets = batch["input_ids"][:, 1:]
         of_tokens = nn.functional.cross_entropy(outputs.lm_logits[:, 0, :-1].mT, targets, reduction="none")
