@@ -216,8 +216,9 @@ def test_what_is_wrong_with_a_source(tmp_path, monkeypatch):
     for missing in ("no.txt", "*.txt", "", "a/b/c"):
         message = refusal(training_texts, f"{tmp_path}/{missing}")
         assert f"{tmp_path / missing} matches no file" in message and "Give the path of a file" in message
+    monkeypatch.chdir(tmp_path)  # the text is shown as it was given, however deep the folder
     message = refusal(training_texts, "it was " * 1000)
-    assert " it was ', and so on, matches no file" in message and len(message) < 200
+    assert message.startswith("'it was it was ") and ", and so on, matches no file" in message
     message = refusal(training_texts, "anyone/no_such_tales")
     assert "anyone/no_such_tales is not a file or folder" in message and "OfflineModeIsEnabled" in message
     (book,) = write_books(tmp_path, [10])
