@@ -43,8 +43,7 @@ for _config, _models in ((GPT1Config, modeling_gpt1), (GPT1LSTMConfig, modeling_
 # Located, not imported: importing another project's module of that name could run any code.
 _found = find_spec("tokenization")
 _file_of_tokenization = None if _found is None else _found.origin
-_is_own_tokenization = _file_of_tokenization == str(Path(__file__).parents[1] / "tokenization" / "__init__.py")
-if _is_own_tokenization:
+if _file_of_tokenization == str(Path(__file__).parents[1] / "tokenization" / "__init__.py"):
     from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens
 
     AutoTokenizer.register(GPT1Config, GPT1Tokenizer, exist_ok=True)
@@ -53,28 +52,22 @@ if _is_own_tokenization:
 
 # The rest is imported on demand: Trainer's imports take longer than all others together.
 _ON_DEMAND = {
-    ".inference.generation": ("StopAtStrings", "continue_prompts"),
-    ".inference.heuristics": ("HEURISTICS", "Heuristic", "evaluate_zero_shot", "get_heuristic"),
-    ".inference.quantization": ("GPT1Int8Config",),
-    ".inference.scoring": (
-        "CausalLMScorer",
-        "ContinuationScore",
-        "DenoisingLMScorer",
-        "MaskedLMScorer",
-        "ScoringRequest",
-    ),
-    ".training.arguments": ("GPT1PretrainingArguments", "GPT1TrainingArguments"),
-    ".training.callbacks": ("SampleCallback",),
-    ".training.families": ("FamilyPretrainingTrainer",),
-    ".training.preparation": ("prepare_finetuning",),
-    ".training.trainer": ("GPT1PretrainingTrainer", "GPT1Trainer", "TaskTrainer"),
-    ".training.transfer": ("keep_first_layers",),
+    ".inference.generation": "StopAtStrings continue_prompts",
+    ".inference.heuristics": "HEURISTICS Heuristic evaluate_zero_shot get_heuristic",
+    ".inference.quantization": "GPT1Int8Config",
+    ".inference.scoring": "CausalLMScorer ContinuationScore DenoisingLMScorer MaskedLMScorer ScoringRequest",
+    ".training.arguments": "GPT1PretrainingArguments GPT1TrainingArguments",
+    ".training.callbacks": "SampleCallback",
+    ".training.families": "FamilyPretrainingTrainer",
+    ".training.preparation": "prepare_finetuning",
+    ".training.trainer": "GPT1PretrainingTrainer GPT1Trainer TaskTrainer",
+    ".training.transfer": "keep_first_layers",
 }
 
 
 def __getattr__(name: str):
     for module, names in _ON_DEMAND.items():
-        if name in names:
+        if name in names.split():
             return getattr(import_module(module, __name__), name)
     if name in __all__:  # not imported above
         raise ImportError(
@@ -89,7 +82,7 @@ __all__ = [
     *configuration_gpt1_lstm.__all__,
     *modeling_gpt1.__all__,
     *modeling_gpt1_lstm.__all__,
-    *(name for names in _ON_DEMAND.values() for name in names),
+    *(name for names in _ON_DEMAND.values() for name in names.split()),
     "NOVELS",
     "GPT1Tokenizer",
     "TraversalCollator",

@@ -133,11 +133,6 @@ class GPT1BaseConfig(PreTrainedConfig):
                 "least 0. The paper's value is 0.5; 0 switches the auxiliary loss off."
             )
 
-    @property
-    def is_regression(self) -> bool:
-        """Whether labels are numbers, not classes: as `problem_type` says, or by default if `num_labels` is 1."""
-        return is_regression(self)
-
 
 @strict
 class GPT1Config(GPT1BaseConfig):
@@ -287,8 +282,7 @@ class GPT1Config(GPT1BaseConfig):
 
     def _set_default_layer_types(self):
         if self.sliding_window is not None and not hasattr(self, "layer_types"):
-            in_turn = (FULL_ATTENTION, SLIDING_ATTENTION)
-            self.layer_types = [in_turn[layer % 2] for layer in range(self.num_hidden_layers)]
+            self.layer_types = [(FULL_ATTENTION, SLIDING_ATTENTION)[at % 2] for at in range(self.num_hidden_layers)]
 
     def validate_architecture(self):
         """Part of `@strict`: refuses fields that do not fit together."""
@@ -334,7 +328,7 @@ def has_choices(traversal: str | None) -> bool:
 
 
 def is_regression(config: PreTrainedConfig) -> bool:
-    """Whether labels are numbers, not classes, in the configuration of any family: see `GPT1Config.is_regression`."""
+    """Whether labels are numbers, not classes: as `problem_type` says, or by default if `num_labels` is 1."""
     if config.problem_type is not None:
         return config.problem_type == "regression"
     return config.num_labels == 1 and not has_choices(getattr(config, "traversal", None))
@@ -346,7 +340,7 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
     if config.traversal is None:
         config = copy.deepcopy(config)
         config.traversal = model_class.supported_traversals[0]
-    if config.problem_type is None and config.is_regression:
+    if config.problem_type is None and is_regression(config):
         config = copy.deepcopy(config)
         config.problem_type = "regression"  # tells pipelines how to read the scores
     if config.traversal not in model_class.supported_traversals:

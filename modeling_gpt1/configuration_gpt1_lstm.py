@@ -22,10 +22,7 @@ class GPT1LSTMConfig(GPT1BaseConfig):
             as for [`GPT1Config`]. The LSTM has no position embeddings and also reads longer sequences.
         resid_pdrop (`float`): dropout probability of the LSTM units' output.
         use_cache (`bool`): return the LSTM state outside of training.
-        vocab_size, hidden_size, embd_pdrop, classifier_dropout, layer_norm_epsilon: as in [`GPT1Config`].
-        initializer_range, tie_word_embeddings, traversal, columns, lm_coef: as in [`GPT1Config`].
-        start_token_id, delimiter_token_id, extract_token_id: as in [`GPT1Config`].
-        pad_token_id, bos_token_id, eos_token_id: as in [`GPT1Config`].
+        kwargs: the other fields of [`GPT1Config`], without those of attention and of its feed-forward layer.
 
     Raises:
         StrictDataclassError: as in [`GPT1Config`].

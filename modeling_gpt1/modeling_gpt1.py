@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel, initialization
 from transformers.activations import ACT2FN
-from transformers.cache_utils import Cache, DynamicCache
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -66,11 +66,10 @@ CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else 
 # torch's own product with a few rows reads the weights at half the memory's bandwidth, above all on AMD's processors.
 HAS_FAST_PRODUCT = torch.backends.mkldnn.is_available() and platform.machine().lower() in ("x86_64", "amd64")
 FEW_ROWS = 64  # beyond, oneDNN gains little, and prepares itself for every new number of rows
-# On Intel's processors torch's own is as fast for one row and for small weights, and starts sooner.
+# On Intel's, torch's own is as fast for one row and, in several threads, for small weights, and starts sooner.
 IS_INTEL = getattr(torch.cpu, "get_capabilities", dict)().get("cpu_name", "").startswith("Intel")
 LEAST_ROWS, LEAST_WEIGHTS = (2, 2**20) if IS_INTEL else (1, 0)
-# Dropout compares 16 random bits with the probability, which rounds it to a multiple of 2**-16.
-NOISE_LEVELS = 2**16
+NOISE_LEVELS = 2**16  # of dropout
 
 
 # ---- Parts of a block
@@ -94,18 +93,15 @@ def has_few_rows(hidden_states: torch.Tensor, weight: torch.Tensor) -> bool:
     return (
         HAS_FAST_PRODUCT
         and not torch.is_grad_enabled()
+        and can_read(hidden_states)  # first: a graph knows no number of threads
         and LEAST_ROWS * weight.shape[-1] <= hidden_states.numel() <= FEW_ROWS * weight.shape[-1]
-        and LEAST_WEIGHTS <= weight.numel()
+        and (LEAST_WEIGHTS <= weight.numel() or torch.get_num_threads() == 1)
         and type(hidden_states) is torch.Tensor
         and type(weight) is nn.Parameter
         and hidden_states.dtype == weight.dtype == torch.float32
-        and hidden_states.is_cpu
         and weight.is_cpu
         and weight.is_contiguous()
-        and hidden_states.numel() > 0
         and not torch.is_autocast_enabled("cpu")
-        and not torch.jit.is_tracing()
-        and not torch.compiler.is_compiling()
     )
 
 
@@ -141,11 +137,7 @@ class GPT1Dropout(nn.Dropout):
 
 def draws_noise(tensor: torch.Tensor, probability: float) -> bool:
     """Whether to use [`dropout_noise`]: other devices and compiled graphs draw random numbers fast enough."""
-    return 0 < probability < 1 and is_eager_on_cpu(tensor)
-
-
-def is_eager_on_cpu(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    return 0 < probability < 1 and can_read(tensor)
 
 
 def dropout_noise(
@@ -439,6 +431,9 @@ class GPT1Model(GPT1PreTrainedModel):
         masks, kwargs = attention_inputs(
             self.config, inputs_embeds, attention_mask, past_key_values, position_ids, **kwargs
         )
+        for layer in getattr(past_key_values, "layers", ()) if can_read(inputs_embeds) else ():
+            if type(layer) is DynamicLayer and not layer.is_initialized:  # new, as of `generate`; an export refuses it
+                layer.__class__ = GPT1GrowingLayer
         if use_cache and past_key_values is None and not self.training:
             past_key_values = DynamicCache(config=self.config)
         if position_ids is None and isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2:
@@ -455,6 +450,29 @@ class GPT1Model(GPT1PreTrainedModel):
             hidden_states = block(hidden_states, masks[block.attn.layer_type], past_key_values, rows=rows, **kwargs)
         cache = past_key_values if use_cache else None
         return BaseModelOutputWithPast(last_hidden_state=self.ln_f(hidden_states), **{CACHE: cache})
+
+
+class GPT1GrowingLayer(DynamicLayer):
+    """Keys and values with room for more tokens, so that a new token does not copy those before it."""
+
+    room = None  # `[2, B, H, T + a quarter, D/H]`; copies of this layer share it, and how many tokens are written
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs) -> tuple:
+        if torch.is_grad_enabled() or not can_read(key_states):  # where nothing may change in place
+            return super().update(key_states, value_states, *args, **kwargs)
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        past, room = self.get_seq_length(), self.room
+        end = past + key_states.shape[-2]
+        is_own = room is not None and self.keys is self.written and past == room.num_written  # not after a reordering
+        if not is_own or end > room.shape[-2] or room.is_inference() != torch.is_inference_mode_enabled():
+            self.room = room = key_states.new_empty(2, *key_states.shape[:-2], 5 * end // 4 + 8, key_states.shape[-1])
+            if past:
+                room[0, ..., :past, :], room[1, ..., :past, :] = self.keys, self.values
+        room[0, ..., past:end, :], room[1, ..., past:end, :] = key_states, value_states
+        self.keys, self.values = room[..., :end, :]
+        self.written, room.num_written = self.keys, end
+        return self.keys, self.values
 
 
 # ---- Checks of the decoder's arguments
@@ -805,12 +823,10 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)
         length, limit = generation_config.max_length, self.config.max_position_embeddings
         if length > limit:
-            room = limit - input_ids_length
+            more = f"pass `max_new_tokens` of at most {limit - input_ids_length} or " * (limit > input_ids_length)
             raise ValueError(
-                f"Generation of up to {length} tokens (`max_length`, or the prompt and `max_new_tokens`) was "
-                f"requested, but the model has only {limit} positions (`max_position_embeddings`). The prompt has "
-                f"{input_ids_length} tokens: {f'pass `max_new_tokens` of at most {room} or ' if room > 0 else ''}"
-                "shorten the prompt."
+                f"A prompt of {input_ids_length} tokens may become {length} (`max_length`, or with `max_new_tokens`), "
+                f"but the model has only {limit} positions (`max_position_embeddings`): {more}shorten the prompt."
             )
 
 

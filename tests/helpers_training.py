@@ -10,6 +10,7 @@ from torch.utils.data import Dataset
 from transformers.trainer_callback import CallbackHandler
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
+from modeling_gpt1.configuration_gpt1 import is_regression
 from tokenization.collator import TraversalCollator
 from tokenization.tokenization_gpt1 import GPT1Tokenizer
 
@@ -78,7 +79,7 @@ def make_model(
 
 
 def make_collator(model: GPT1DoubleHeadsModel, tokenizer: GPT1Tokenizer) -> TraversalCollator:
-    traversal, regression = model.config.traversal, model.config.is_regression
+    traversal, regression = model.config.traversal, is_regression(model.config)
     return TraversalCollator(tokenizer, traversal, COLUMNS[traversal], max_length=96, regression=regression)
 
 

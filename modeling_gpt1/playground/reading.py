@@ -17,7 +17,7 @@ from tokenization.tokenization_gpt1 import END_OF_WORD, NEWLINE
 from tokenization.traversal import TRAVERSALS
 
 from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
-from ..configuration_gpt1 import has_choices
+from ..configuration_gpt1 import has_choices, is_regression
 from ..conversion import CLASSES
 from ..inference.devices import default_device
 from ..modeling_gpt1 import CACHE
@@ -140,7 +140,7 @@ def read(opened: Opened, boxes: dict[str, str]) -> Reading:
         ["Text a first", "Text b first"] if opened.traversal == "similarity" else titles,
         sequences,
         scores,
-        opened.traversal is not None and opened.model.config.is_regression,
+        opened.traversal is not None and is_regression(opened.model.config),
         notes_about(opened, texts, sequences),
     )
 
@@ -247,14 +247,14 @@ def scores_of(opened: Opened, outputs, texts: dict) -> list[tuple[str, float]]:
     logits = (outputs.task_logits if opened.has_lm_head else outputs.logits)[0].float()
     if has_choices(opened.traversal):
         names = texts["answer"]
-    elif opened.model.config.is_regression:
+    elif is_regression(opened.model.config):
         column = (opened.model.config.columns or {}).get("label", "label")
         names = ["score" if column == "label" else column]  # of which `id2label` has only "LABEL_0"
     else:
         names = [str(opened.model.config.id2label[index]) for index in range(len(logits))]
     if opened.model.config.problem_type == "multi_label_classification":
         logits = logits.sigmoid()
-    elif not opened.model.config.is_regression:
+    elif not is_regression(opened.model.config):
         logits = logits.softmax(-1)
     return list(zip(names, logits.tolist(), strict=True))
 

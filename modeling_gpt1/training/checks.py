@@ -31,7 +31,7 @@ def check_collator(config: GPT1Config, data_collator) -> None:
         )
     check_length(data_collator, config.max_position_embeddings, " (`max_position_embeddings`)")
     if not has_choices(config.traversal):
-        check_labels(data_collator, config.is_regression, config.num_labels)
+        check_labels(data_collator, is_regression(config), config.num_labels)
 
 
 def check_length(data_collator, num_positions: int | None, source: str = "") -> None:

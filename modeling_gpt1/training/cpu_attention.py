@@ -18,7 +18,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from ..modeling_gpt1 import NOISE_LEVELS, GPT1PreTrainedModel, draws_noise, is_eager_on_cpu
+from ..modeling_gpt1 import NOISE_LEVELS, GPT1PreTrainedModel, draws_noise
+from ..packing_gpt1 import can_read
 
 CPU_ATTENTION = "cpu_blocks"  # name in the attention interface
 # Queries per block, and pairs of queries and keys per block: the scores of a block, for all heads, fit in the cache of
@@ -72,7 +73,7 @@ def _prefers_blocks(query: torch.Tensor, dropout: float) -> bool:
     if dropout > 0:
         return draws_noise(query, dropout)
     needs_grad = torch.is_grad_enabled() and query.requires_grad
-    return needs_grad and query.dtype == torch.bfloat16 and is_eager_on_cpu(query)
+    return needs_grad and query.dtype == torch.bfloat16 and can_read(query)
 
 
 class _BlockwiseAttention(torch.autograd.Function):

@@ -72,14 +72,6 @@ def test_a_task_without_rows_is_told_before_hours_of_work(families, arguments, t
     families.check_data(arguments)
 
 
-def test_a_family_without_the_head_leaves_out_the_task(families):
-    whole = "sst2 cola stsb rte story_cloze snli mnli qqp".split()
-    without = [task for task in whole if task != "story_cloze"]
-    assert {family: families.tasks_of(family) for family in FAMILIES} == {
-        family: without if family == "bart" else whole for family in FAMILIES
-    }
-
-
 def test_the_commands_have_these_flags(families, arguments):
     finish_sweep(families, arguments)
     parsers = {command: parser_of(command) for command in ("pretrain", "finetune", "zero-shot")}

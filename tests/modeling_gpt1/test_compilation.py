@@ -155,18 +155,11 @@ class TestTrainers:
 
     def test_pretraining(self, graphs, tmp_path, tiny_model):
         batches = [language_batch(2, length) for length in (8, 16, 24, 12, 20, 8, 10, 14)]
+        quiet = dict(save_strategy="no", report_to="none", disable_tqdm=True, train_sampling_strategy="sequential")
         trainer = GPT1PretrainingTrainer(
             tiny_model(GPT1ForCausalLM, num_hidden_layers=2),
             GPT1PretrainingArguments(
-                str(tmp_path),
-                torch_compile=True,
-                max_steps=8,
-                per_device_train_batch_size=1,
-                train_sampling_strategy="sequential",
-                save_strategy="no",
-                report_to="none",
-                use_cpu=True,
-                disable_tqdm=True,
+                str(tmp_path), torch_compile=True, max_steps=8, per_device_train_batch_size=1, use_cpu=True, **quiet
             ),
             data_collator=lambda rows: rows[0],
             train_dataset=batches,
@@ -203,21 +196,6 @@ class TestDecoding:
         model = tiny_model(GPT1ForCausalLM, tie_word_embeddings=False, num_hidden_layers=1)
         model.generation_config = GenerationConfig(pad_token_id=0)
         return model
-
-    def test_a_static_cache_makes_two_graphs_for_prompts_and_one_for_all_steps(self, model):
-        graphs = CountedGraphs()
-        compiled = torch.compile(model, fullgraph=True, backend=graphs)
-        cache = StaticCache(config=model.config, max_cache_len=LIMIT)
-
-        def prompt_and_steps(length: int) -> None:
-            cache.reset()
-            compiled(torch.ones(2, length, dtype=torch.int64), past_key_values=cache)
-            for _ in range(LIMIT - length):
-                compiled(torch.ones(2, 1, dtype=torch.int64), past_key_values=cache)
-
-        with torch.no_grad():
-            numbers = graphs.after_each(prompt_and_steps, [4, 8, 16, 4])
-        assert numbers == [2, 3, 3, 3]
 
     def test_twenty_tokens_are_one_graph_of_fixed_shapes(self, model):
         """What a CUDA graph needs: no break, nothing compiled again, no number among the inputs that may change."""

@@ -11,6 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig
 
 from modeling_gpt1 import GPT1Config, GPT1LSTMConfig, GPT1Model
+from modeling_gpt1.configuration_gpt1 import is_regression
 
 
 def test_defaults_are_the_papers():
@@ -101,7 +102,7 @@ def test_saved_and_loaded_configuration_is_the_same(tmp_path):
     ],
 )
 def test_regression_is_said_by_the_problem_type_or_the_single_label(fields, regression):
-    assert GPT1Config(**fields).is_regression is regression
+    assert is_regression(GPT1Config(**fields)) is regression
 
 
 @pytest.mark.parametrize(

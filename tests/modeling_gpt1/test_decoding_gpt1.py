@@ -57,10 +57,10 @@ def test_which_products_are_oneDNNs(monkeypatch, any_rows):
             assert not has_few_rows(rows, weight)
         monkeypatch.setattr(flat, "LEAST_ROWS", 2)
         assert has_few_rows(rows, weight) and not has_few_rows(rows[:1], weight)
-        monkeypatch.setattr(flat, "LEAST_WEIGHTS", 17)
-        assert not has_few_rows(rows, weight)
-        monkeypatch.setattr(flat, "LEAST_WEIGHTS", 16)
-        assert has_few_rows(rows, weight)
+        for least, threads, is_fast in ((17, 1, True), (17, 2, False), (16, 2, True)):
+            monkeypatch.setattr(flat, "LEAST_WEIGHTS", least)
+            monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+            assert has_few_rows(rows, weight) == is_fast
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
         assert not has_few_rows(rows, weight)
 

@@ -1,5 +1,6 @@
 """Generation against loops that run the whole model for each token; test_properties.py has caches and beams."""
 
+import copy
 import logging
 
 import pytest
@@ -66,8 +67,7 @@ def assistant(request, tiny_model):
 
 
 def test_assisted_decoding_is_the_loop(model, assistant):
-    cold = {"do_sample": True, "temperature": 1e-4}
-    for options in ({"do_sample": False}, cold):
+    for options in ({"do_sample": False}, {"do_sample": True, "temperature": 1e-4}):
         generated = model.generate(PROMPTS[1][None], max_new_tokens=12, assistant_model=assistant, **options)
         assert generated[:, 7:].tolist() == [greedy_loop(model, PROMPTS[1], 12)]
 
@@ -194,6 +194,33 @@ def test_a_cache_is_made_where_it_is_asked_for(model):
     assert model(ids, use_cache=True).past_key_values.get_seq_length() == 4
 
 
+def test_a_cache_grows_in_place_and_its_branches_stay_apart(model):
+    def read(cache, ids, seed):
+        more = torch.stack([random_prompt(2, seed), random_prompt(2, seed + 1)])
+        ids = torch.cat([ids, more], dim=1)
+        read_on = model(more, past_key_values=cache).logits
+        torch.testing.assert_close(read_on, model(ids, use_cache=False).logits[:, -2:])
+        return ids
+
+    with torch.no_grad():
+        first = DynamicCache(config=model.config)
+        ids = read(first, torch.empty(2, 0, dtype=torch.long), 0)
+        place = first.layers[0].keys.data_ptr()
+        ids = read(first, ids, 2)
+        assert first.layers[0].keys.data_ptr() == place
+        second, third = copy.copy(first), copy.deepcopy(first)
+        second.layers = [copy.copy(layer) for layer in first.layers]
+        texts = [read(cache, ids, 4 + 2 * number) for number, cache in enumerate((first, second, third))]
+        for cache, ids in zip((first, second, third), texts, strict=True):
+            ids = read(cache, ids, 10)
+            cache.reorder_cache(torch.tensor([1, 0]))
+            ids = read(cache, ids.flip(0), 12)
+            cache.crop(-3)
+            with torch.inference_mode():
+                ids = read(cache, ids[:, :-3], 14)
+            read(cache, ids, 16)
+
+
 # ---- Too long.
 
 
@@ -205,8 +232,8 @@ def test_generation_past_the_positions(model, cache):
         (random_prompt(30), {"max_new_tokens": 5}, 35, "shorten the prompt."),
     ):
         message = refusal(continuations, model, [prompt], **options, **CACHES[cache])
-        assert f"up to {asked} tokens" in message and f"has only {LIMIT} positions" in message
-        assert f"has {len(prompt)} tokens: {remedy}" in message
+        assert f"prompt of {len(prompt)} tokens may become {asked} (" in message
+        assert f"has only {LIMIT} positions (`max_position_embeddings`): {remedy}" in message
     embedded = {"inputs_embeds": model.get_input_embeddings()(PROMPTS[1][None]), "max_new_tokens": 19}
     assert "has 25 tokens" in refusal(model.generate, **embedded, do_sample=False, **CACHES[cache])
 
