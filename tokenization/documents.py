@@ -173,7 +173,7 @@ def find_files(source: str) -> list[str]:
         found = [Path(source, path) for path in below if not any(part.startswith(".") for part in path.parts)]
     files = sorted(path for path in map(str, found) if os.path.isfile(path))
     if not files:
-        shown = source if len(source) < 300 else f"{os.path.relpath(source)[:60]!r}, and so on,"  # a text
+        shown = source if len(source) < 300 else f"{source.removeprefix(os.getcwd() + os.sep)[:60]!r}, and so on,"
         raise ValueError(f"{shown} matches no file. Give the path of a file or folder, or a pattern, as books/*.txt.")
     for path in files:
         if _ending(path) not in KINDS:
