@@ -41,8 +41,7 @@ for _config, _models in ((GPT1Config, modeling_gpt1), (GPT1LSTMConfig, modeling_
         _auto.register(_config, getattr(_models, _config.auto_classes[_auto.__name__].split(".")[1]), exist_ok=True)
 
 # Located, not imported: importing another project's module of that name could run any code.
-_found = find_spec("tokenization")
-_file_of_tokenization = None if _found is None else _found.origin
+_file_of_tokenization = getattr(find_spec("tokenization"), "origin", None)
 if _file_of_tokenization == str(Path(__file__).parents[1] / "tokenization" / "__init__.py"):
     from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens
 

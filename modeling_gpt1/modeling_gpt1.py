@@ -431,9 +431,6 @@ class GPT1Model(GPT1PreTrainedModel):
         masks, kwargs = attention_inputs(
             self.config, inputs_embeds, attention_mask, past_key_values, position_ids, **kwargs
         )
-        for layer in getattr(past_key_values, "layers", ()) if can_read(inputs_embeds) else ():
-            if type(layer) is DynamicLayer and not layer.is_initialized:  # new, as of `generate`; an export refuses it
-                layer.__class__ = GPT1GrowingLayer
         if use_cache and past_key_values is None and not self.training:
             past_key_values = DynamicCache(config=self.config)
         if position_ids is None and isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2:
@@ -538,11 +535,9 @@ def padding_mask(
     attention_mask: torch.Tensor | dict | None, inputs_embeds: torch.Tensor, num_past: int | torch.Tensor
 ) -> torch.Tensor | dict | None:
     """The decoder's attention mask, checked; a padding mask `[B, past + T]` is converted to booleans."""
-    if not isinstance(attention_mask, torch.Tensor):
+    if not isinstance(attention_mask, torch.Tensor) or (attention_mask.dim() == 4 and not is_whole(attention_mask)):
         return attention_mask
     num_rows, length = inputs_embeds.shape[:2]
-    if attention_mask.dim() == 4 and not is_whole(attention_mask):
-        return attention_mask
     if isinstance(num_past, torch.Tensor):  # a static cache keeps its length on the device
         num_past = int(num_past) if can_read(num_past) else attention_mask.shape[-1] - length
     needed = [num_rows, num_past + length]
@@ -818,6 +813,12 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
                     "Pass `add_special_tokens=False`, or open the tokenizer with `add_bos_token=True`."
                 )
         return super().generate(inputs, *args, **kwargs)
+
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs, *args, **kwargs):
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        for layer in getattr(model_kwargs.get(CACHE), "layers", ()):
+            if type(layer) is DynamicLayer:
+                layer.__class__ = GPT1GrowingLayer
 
     def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):
         super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)

@@ -215,11 +215,10 @@ class GPT1LSTMForCausalLM(GPT1LSTMPreTrainedModel, GPT1ForCausalLM):
         return False  # the cache holds an LSTM state
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, *args, **kwargs):
-        prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
         # `forward` makes no cache in training mode or under gradient checkpointing.
         if generation_config.use_cache and model_kwargs.get(CACHE) is None:
             model_kwargs[CACHE] = self.transformer.new_state()
-        return prepared
 
 
 class GPT1LSTMDoubleHeadsModel(GPT1LSTMPreTrainedModel, GPT1DoubleHeadsModel):

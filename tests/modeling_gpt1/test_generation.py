@@ -126,17 +126,12 @@ def test_positions_may_be_given(model, use_cache):
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_generation_goes_on_from_its_cache(model, cache):
     batch = left_padded(PROMPTS)
-    options = {"do_sample": False, "return_dict_in_generate": True}
+    options = {"do_sample": False, "return_dict_in_generate": True, "disable_compile": True}
     past = StaticCache(config=model.config, max_cache_len=LIMIT) if cache == "static" else DynamicCache()
-    first = model.generate(**batch, max_new_tokens=5, past_key_values=past, disable_compile=True, **options)
+    first = model.generate(**batch, max_new_tokens=5, past_key_values=past, **options)
     mask = torch.nn.functional.pad(batch["attention_mask"], (0, 5), value=1)
     second = model.generate(
-        first.sequences,
-        attention_mask=mask,
-        max_new_tokens=7,
-        past_key_values=first.past_key_values,
-        disable_compile=True,
-        **options,
+        first.sequences, attention_mask=mask, max_new_tokens=7, past_key_values=first.past_key_values, **options
     )
     assert second.sequences[:, 7:].tolist() == [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
     assert int(second.past_key_values.get_seq_length()) == 7 + 12 - 1
@@ -178,12 +173,6 @@ def test_a_stream_shows_the_text_of_the_tokens(tokenizer_and_model):
 # ---- Caches by hand.
 
 
-def make_cache(kind, model):
-    if kind == "static":
-        return StaticCache(config=model.config, max_cache_len=LIMIT)
-    return DynamicCache(config=model.config)
-
-
 def test_a_cache_is_made_where_it_is_asked_for(model):
     ids = random_prompt(4)[None]
     assert model(ids).past_key_values.get_seq_length() == 4
@@ -198,13 +187,12 @@ def test_a_cache_grows_in_place_and_its_branches_stay_apart(model):
     def read(cache, ids, seed):
         more = torch.stack([random_prompt(2, seed), random_prompt(2, seed + 1)])
         ids = torch.cat([ids, more], dim=1)
-        read_on = model(more, past_key_values=cache).logits
-        torch.testing.assert_close(read_on, model(ids, use_cache=False).logits[:, -2:])
+        torch.testing.assert_close(model(more, past_key_values=cache).logits, model(ids).logits[:, -2:])
         return ids
 
     with torch.no_grad():
-        first = DynamicCache(config=model.config)
-        ids = read(first, torch.empty(2, 0, dtype=torch.long), 0)
+        ids = torch.stack([random_prompt(3, seed) for seed in (0, 1)])
+        first = model.generate(ids, max_new_tokens=1, return_dict_in_generate=True).past_key_values
         place = first.layers[0].keys.data_ptr()
         ids = read(first, ids, 2)
         assert first.layers[0].keys.data_ptr() == place
@@ -240,7 +228,7 @@ def test_generation_past_the_positions(model, cache):
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 def test_forward_past_the_positions_with_a_cache(model, kind):
-    cache = StaticCache(config=model.config, max_cache_len=40) if kind == "static" else make_cache(kind, model)
+    cache = StaticCache(config=model.config, max_cache_len=40) if kind == "static" else DynamicCache()
     with torch.no_grad():
         model(random_prompt(20)[None], past_key_values=cache)
         model(random_prompt(4)[None], past_key_values=cache)
