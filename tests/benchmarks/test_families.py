@@ -77,6 +77,7 @@ def test_the_commands_have_these_flags(families, arguments):
     parsers = {command: parser_of(command) for command in ("pretrain", "finetune", "zero-shot")}
     for family in FAMILIES:
         stages = families.stages_of(arguments, family)
+        assert {*families.TASKS} - {*families.tasks_of(family)} == ({"story_cloze"} if family == "bart" else set())
         assert [len(stage) for stage in stages] == ([4, 1, 1 + 2 * 8] if family == "roberta" else [4])
         for step in sum(stages, []):
             command, *words = step.words

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers_training import make_trainer
+from helpers_training import make_trainer, settings_of
 from torch._dynamo.backends.debugging import aot_eager
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -155,12 +155,9 @@ class TestTrainers:
 
     def test_pretraining(self, graphs, tmp_path, tiny_model):
         batches = [language_batch(2, length) for length in (8, 16, 24, 12, 20, 8, 10, 14)]
-        quiet = dict(save_strategy="no", report_to="none", disable_tqdm=True, train_sampling_strategy="sequential")
         trainer = GPT1PretrainingTrainer(
             tiny_model(GPT1ForCausalLM, num_hidden_layers=2),
-            GPT1PretrainingArguments(
-                str(tmp_path), torch_compile=True, max_steps=8, per_device_train_batch_size=1, use_cpu=True, **quiet
-            ),
+            GPT1PretrainingArguments(**settings_of(tmp_path, 1, 1, torch_compile=True, max_steps=8)),
             data_collator=lambda rows: rows[0],
             train_dataset=batches,
         )
@@ -196,6 +193,18 @@ class TestDecoding:
         model = tiny_model(GPT1ForCausalLM, tie_word_embeddings=False, num_hidden_layers=1)
         model.generation_config = GenerationConfig(pad_token_id=0)
         return model
+
+    def test_a_static_cache_makes_two_graphs_for_prompts_and_one_for_all_steps(self, model):
+        graphs, cache = CountedGraphs(), StaticCache(config=model.config, max_cache_len=LIMIT)
+        compiled = torch.compile(model, fullgraph=True, backend=graphs)
+
+        def prompt_and_steps(length: int) -> None:
+            cache.reset()
+            for num_new in (length, *[1] * (LIMIT - length)):
+                compiled(torch.ones(2, num_new, dtype=torch.int64), past_key_values=cache)
+
+        with torch.no_grad():
+            assert graphs.after_each(prompt_and_steps, [4, 8, 16, 4]) == [2, 3, 3, 3]
 
     def test_twenty_tokens_are_one_graph_of_fixed_shapes(self, model):
         """What a CUDA graph needs: no break, nothing compiled again, no number among the inputs that may change."""
