@@ -38,19 +38,11 @@ CHECKPOINT_ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_new": "gelu_pytorch
 FULL_ATTENTION, SLIDING_ATTENTION = "full_attention", "sliding_attention"  # transformers' names for dense and banded
 GPT2_DEFAULTS = {"vocab_size": 50257, "n_positions": 1024, "bos_token_id": 50256, "eos_token_id": 50256}
 # Values that these GPT-2 fields must have for this decoder; the published models have them.
-GPT2_NEEDED = {
-    "scale_attn_weights": True,
-    "scale_attn_by_inverse_layer_idx": False,
-    "reorder_and_upcast_attn": False,
-    "add_cross_attention": False,
-}
+GPT2_NEEDED = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
+GPT2_NEEDED |= {"reorder_and_upcast_attn": False, "add_cross_attention": False}
 # The same for the task head of openai-gpt and GPT-2 double-heads models.
-DOUBLE_HEADS_NEEDED = {
-    "summary_type": "cls_index",
-    "summary_use_proj": True,
-    "summary_activation": None,
-    "summary_proj_to_labels": True,
-}
+DOUBLE_HEADS_NEEDED = {"summary_type": "cls_index", "summary_use_proj": True}
+DOUBLE_HEADS_NEEDED |= {"summary_activation": None, "summary_proj_to_labels": True}
 LEGACY_KEYS = ("n_special", "predict_special_tokens", "task_specific_params", *DOUBLE_HEADS_NEEDED)
 
 
@@ -192,23 +184,13 @@ class GPT1Config(GPT1BaseConfig):
         "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
     }
     sizes = (*GPT1BaseConfig.sizes, "num_attention_heads", "intermediate_size")
-    attribute_map = {
-        "n_embd": "hidden_size",
-        "n_layer": "num_hidden_layers",
-        "n_head": "num_attention_heads",
-        "n_positions": "max_position_embeddings",
-        "n_ctx": "max_position_embeddings",
-        "afn": "hidden_act",
-        "summary_first_dropout": "classifier_dropout",
-    }
+    attribute_map = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
+    attribute_map |= {"n_positions": "max_position_embeddings", "n_ctx": "max_position_embeddings"}
+    attribute_map |= {"afn": "hidden_act", "summary_first_dropout": "classifier_dropout"}
     base_model_tp_plan = {
         "tokens_embed": "embedding_rowwise",
-        "h.*.attn.q_proj": "colwise",
-        "h.*.attn.k_proj": "colwise",
-        "h.*.attn.v_proj": "colwise",
-        "h.*.attn.o_proj": "rowwise",
-        "h.*.mlp.up_proj": "colwise",
-        "h.*.mlp.down_proj": "rowwise",
+        **dict.fromkeys([f"h.*.{name}_proj" for name in ("attn.q", "attn.k", "attn.v", "mlp.up")], "colwise"),
+        **dict.fromkeys([f"h.*.{name}_proj" for name in ("attn.o", "mlp.down")], "rowwise"),
     }
     base_model_fsdp_plan = dict.fromkeys(("tokens_embed", "positions_embed", "h.*"), "free_full_weight")
 

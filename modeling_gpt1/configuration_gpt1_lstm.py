@@ -8,7 +8,7 @@ Source: section 5 and table 5 of "Improving Language Understanding by Generative
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_gpt1 import GPT1BaseConfig
+from .configuration_gpt1 import GPT1BaseConfig, GPT1Config
 
 
 @strict
@@ -30,11 +30,8 @@ class GPT1LSTMConfig(GPT1BaseConfig):
 
     model_type = "gpt1-lstm"
     auto_classes = {
-        "AutoConfig": "configuration_gpt1_lstm.GPT1LSTMConfig",
-        "AutoModel": "modeling_gpt1_lstm.GPT1LSTMModel",
-        "AutoModelForCausalLM": "modeling_gpt1_lstm.GPT1LSTMForCausalLM",
-        "AutoModelForSequenceClassification": "modeling_gpt1_lstm.GPT1LSTMForSequenceClassification",
-        "AutoModelForMultipleChoice": "modeling_gpt1_lstm.GPT1LSTMForMultipleChoice",
+        auto: name.replace("gpt1.", "gpt1_lstm.").replace("GPT1", "GPT1LSTM")
+        for auto, name in GPT1Config.auto_classes.items()
     }
     sizes = (*GPT1BaseConfig.sizes, "lstm_hidden_size")
     base_model_fsdp_plan = {"tokens_embed": "free_full_weight", "h.*": "free_full_weight"}

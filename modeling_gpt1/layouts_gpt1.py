@@ -67,18 +67,15 @@ DECODER_CONVERSION = [
     WeightConverter(
         "attn.c_attn.bias", ["attn.q_proj.bias", "attn.k_proj.bias", "attn.v_proj.bias"], operations=[Chunk(dim=0)]
     ),
-    WeightConverter("attn.c_proj.weight", "attn.o_proj.weight", operations=[Transpose(0, 1)]),
-    WeightRenaming("attn.c_proj.bias", "attn.o_proj.bias"),
-    WeightConverter("mlp.c_fc.weight", "mlp.up_proj.weight", operations=[Transpose(0, 1)]),
-    WeightRenaming("mlp.c_fc.bias", "mlp.up_proj.bias"),
-    WeightConverter("mlp.c_proj.weight", "mlp.down_proj.weight", operations=[Transpose(0, 1)]),
-    WeightRenaming("mlp.c_proj.bias", "mlp.down_proj.bias"),
 ]
-EMBEDDINGS_CONVERSION = [  # of GPT-2
+for _theirs, _ours in (("attn.c_proj", "attn.o_proj"), ("mlp.c_fc", "mlp.up_proj"), ("mlp.c_proj", "mlp.down_proj")):
+    DECODER_CONVERSION += [
+        WeightConverter(f"{_theirs}.weight", f"{_ours}.weight", operations=[Transpose(0, 1)]),
+        WeightRenaming(f"{_theirs}.bias", f"{_ours}.bias"),
+    ]
+OTHER_CONVERSION = [  # embeddings of GPT-2, and heads
     WeightRenaming("wte.weight", "tokens_embed.weight"),
     WeightRenaming("wpe.weight", "positions_embed.weight"),
-]
-HEADS_CONVERSION = [
     WeightRenaming("multiple_choice_head.summary", "task_head.score"),
     WeightConverter("^score.weight", ["task_head.score.weight", "task_head.score.bias"], operations=[AddZeroBias()]),
 ]
@@ -86,7 +83,7 @@ HEADS_CONVERSION = [
 
 def register_foreign_layouts() -> None:
     """Registers the layouts of openai-gpt and GPT-2 for transformers' `from_pretrained`."""
-    conversion = [*DECODER_CONVERSION, *EMBEDDINGS_CONVERSION, *HEADS_CONVERSION]
+    conversion = [*DECODER_CONVERSION, *OTHER_CONVERSION]
     register_checkpoint_conversion_mapping("gpt1", conversion, overwrite=True)
     # Double-heads files have the tied embeddings under the head's name only.
     tied = TiedHead("^lm_head.weight$", "tokens_embed.weight", operations=[ReadTiedEmbeddings()])

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The LSTM that the paper compares its Transformer with, under the same heads and the same objective.
 
-Source: section 5 and table 5 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018):
-"a single layer 2048 unit LSTM using the same framework", and the paper gives no more detail. Here a linear layer maps
-the units to the width of the embeddings, which the language-model head shares. Layer norms come before and after:
-without them, embeddings drawn from N(0, 0.02) would hardly move the gates.
+The paper gives no detail but what `configuration_gpt1_lstm.py` quotes. Here a linear layer maps the units to the width
+of the embeddings, which the language-model head shares. Layer norms come before and after: without them, embeddings
+drawn from N(0, 0.02) would hardly move the gates.
 
 Shapes: B examples, T tokens, D hidden, U units.
 """

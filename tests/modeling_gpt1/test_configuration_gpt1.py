@@ -16,24 +16,11 @@ from modeling_gpt1.configuration_gpt1 import is_regression
 
 def test_defaults_are_the_papers():
     config = GPT1Config()
-    papers = {
-        "vocab_size": 40478,
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-        "max_position_embeddings": 512,
-        "hidden_act": "gelu_pytorch_tanh",
-        "embd_pdrop": 0.1,
-        "resid_pdrop": 0.1,
-        "attn_pdrop": 0.1,
-        "classifier_dropout": 0.1,
-        "layer_norm_epsilon": 1e-5,
-        "initializer_range": 0.02,
-        "tie_word_embeddings": True,
-        "lm_coef": 0.5,
-        "traversal": None,
-    }
+    papers = {"vocab_size": 40478, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
+    papers |= {"intermediate_size": 3072, "max_position_embeddings": 512, "hidden_act": "gelu_pytorch_tanh"}
+    papers |= dict.fromkeys(["embd_pdrop", "resid_pdrop", "attn_pdrop", "classifier_dropout"], 0.1)
+    papers |= {"layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "tie_word_embeddings": True}
+    papers |= {"lm_coef": 0.5, "traversal": None}
     assert {name: getattr(config, name) for name in papers} == papers
 
 

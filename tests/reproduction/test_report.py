@@ -175,17 +175,10 @@ def test_a_sample_of_a_large_data_set_is_a_small_one():
 
 @pytest.mark.parametrize(
     ("signs", "verdict", "verdict_of_harm"),
-    [
-        ("", "not measured", "not measured"),
-        ("++", "holds", "does not hold"),
-        ("-", "does not hold", "holds"),
-        ("-0", "does not hold", "undecided"),
-        ("+-", "mixed", "mixed"),
-        ("+-0", "mixed", "mixed"),
-        ("+0", "undecided", "does not hold"),
-        ("00", "undecided", "undecided"),
-        ("+?", "undecided", "does not hold"),
-    ],
+    [("", "not measured", "not measured"), ("++", "holds", "does not hold"), ("-", "does not hold", "holds")]
+    + [("-0", "does not hold", "undecided"), ("00", "undecided", "undecided")]
+    + [(signs, "mixed", "mixed") for signs in ("+-", "+-0")]
+    + [(signs, "undecided", "does not hold") for signs in ("+0", "+?")],
 )
 def test_verdicts(signs, verdict, verdict_of_harm):
     """Of a claim that something helps, and of one that it harms."""

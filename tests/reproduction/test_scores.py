@@ -9,17 +9,6 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 
 from modeling_gpt1.reproduction import claims, scores
 from modeling_gpt1.reproduction.claims import judge
-from modeling_gpt1.reproduction.scores import (
-    Scores,
-    average,
-    constant_answer,
-    difference,
-    estimate,
-    holm,
-    of_rows_alone,
-    p_value,
-    resample,
-)
 
 GOLD = np.random.default_rng(0).integers(0, 2, 800)
 
@@ -32,7 +21,14 @@ def generator():
 
 # ---- How often a verdict is wrong
 
-RATIOS = (0, 0.5, 1, 2, 4, math.inf)  # spread of the seeds by the error of the rows, of a difference of two settings
+RATIOS = (
+    0,
+    0.5,
+    1,
+    2,
+    4,
+    math.inf,
+)  # spread of the seeds by the error of the rows, of a scores.difference of two settings
 
 
 def answered(generator, trials: int, num_seeds: int, ratio: float, num_rows: int = 150):
@@ -48,7 +44,7 @@ def answered(generator, trials: int, num_seeds: int, ratio: float, num_rows: int
         of_seed = seed_spread * generator.standard_normal((trials, num_seeds, 1), np.float32)
         each += sign * (generator.random(each.shape, np.float32) < difficulty + of_seed)
     by_seed = each.mean(axis=2)
-    rows = of_rows_alone(
+    rows = scores.of_rows_alone(
         each.mean(axis=1).var(axis=1, ddof=1) / num_rows, each.var(axis=2, ddof=1).mean(axis=1) / num_rows, num_seeds
     )
     return by_seed.mean(axis=1), by_seed.var(axis=1, ddof=1) / num_seeds, rows
@@ -59,7 +55,7 @@ def test_95_percent_of_intervals_cover(num_seeds, generator):
     covered = {}
     for ratio in RATIOS:
         found, seeds, rows = answered(generator, 3000, num_seeds, ratio)
-        covered[ratio] = round(100 * float(np.mean(p_value(found, seeds, rows, num_seeds) > 0.05)), 1)
+        covered[ratio] = round(100 * float(np.mean(scores.p_value(found, seeds, rows, num_seeds) > 0.05)), 1)
     print(f"{num_seeds} seeds:", covered)
     assert all(93 <= share <= 97 for share in covered.values()), covered
 
@@ -69,7 +65,7 @@ def test_power(num_seeds, ratio, power, generator):
     """Of differences that are 3.5 times their error, whose errors are normal, the rows' of variance 1."""
     effect = 3.5 * math.sqrt(1 + ratio**2 / num_seeds)
     by_seed = ratio * generator.standard_normal((2000, num_seeds)) + generator.standard_normal((2000, 1)) + effect
-    p_values = p_value(by_seed.mean(axis=1), by_seed.var(axis=1, ddof=1) / num_seeds, np.ones(2000), num_seeds)
+    p_values = scores.p_value(by_seed.mean(axis=1), by_seed.var(axis=1, ddof=1) / num_seeds, np.ones(2000), num_seeds)
     assert np.mean(p_values < 0.05) == pytest.approx(power, abs=0.03)
 
 
@@ -77,13 +73,13 @@ def test_limits_are_the_textbooks_intervals():
     """Without an error of rows a paired t test, without one of seeds a z test."""
     values = np.array([1.0, 2.5, 1.7])
     paired = stats.ttest_1samp(values, 0).pvalue
-    assert p_value(values.mean(), values.var(ddof=1) / 3, 0.0, 3) == pytest.approx(paired, rel=1e-3)
-    assert p_value(2.5, 0.0, 1.0, 3) == pytest.approx(2 * stats.norm.sf(2.5), rel=1e-3)
+    assert scores.p_value(values.mean(), values.var(ddof=1) / 3, 0.0, 3) == pytest.approx(paired, rel=1e-3)
+    assert scores.p_value(2.5, 0.0, 1.0, 3) == pytest.approx(2 * stats.norm.sf(2.5), rel=1e-3)
 
 
 def test_holm():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.6]) == [1, 1] and holm([]) == []
+    assert scores.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert scores.holm([0.9, 0.6]) == [1, 1] and scores.holm([]) == []
 
 
 def test_curves_that_vary_alike_are_undecided(generator):
@@ -110,9 +106,9 @@ def text(numbers) -> str:
 
 @pytest.fixture
 def scores_of(generator):
-    def scores_of(*shares: float) -> Scores:
+    def scores_of(*shares: float) -> scores.Scores:
         given = {seed: text(answers(share, generator)) for seed, share in enumerate(shares)}
-        resampled = {seed: resample(text(GOLD), of_seed, "accuracy") for seed, of_seed in given.items()}
+        resampled = {seed: scores.resample(text(GOLD), of_seed, "accuracy") for seed, of_seed in given.items()}
         return {seed: np.append(found.mean(), found) for seed, found in resampled.items()}
 
     return scores_of
@@ -124,11 +120,11 @@ def test_an_interval_decides(scores_of):
     pairs = ((good, bad), (bad, good), (good, same))
     found = [claims.compare("RTE", *of) for of in pairs]
     assert [judge([comparison])[1][0]["outcome"] for comparison in found] == ["better", "worse", "level"]
-    low, high = difference(good, bad).interval
+    low, high = scores.difference(good, bad).interval
     assert 4 < low < 10 < high < 16 and found[0].text.endswith(f"95 % interval +{low:.1f} to +{high:.1f}")
-    # The interval ends where the difference would not count any more.
-    of = difference(good, bad)
-    assert p_value(of.value - low, of.seeds, of.rows, 3) == pytest.approx(0.05, abs=1e-6)
+    # The interval ends where the scores.difference would not count any more.
+    of = scores.difference(good, bad)
+    assert scores.p_value(of.value - low, of.seeds, of.rows, 3) == pytest.approx(0.05, abs=1e-6)
 
 
 def test_variances_are_those_of_the_answers(generator):
@@ -136,27 +132,27 @@ def test_variances_are_those_of_the_answers(generator):
     hard = generator.random(len(GOLD)) < 0.3  # no run gets these rows
     given = [np.where(hard, 1 - GOLD, answers(0.8, generator)) for _ in range(4)]
     right = np.array([predictions == GOLD for predictions in given])
-    resampled = [resample(text(GOLD), text(of), "accuracy") for of in given]
+    resampled = [scores.resample(text(GOLD), text(of), "accuracy") for of in given]
     kept = {seed: np.append(100 * right[seed].mean(), of) for seed, of in enumerate(resampled)}
-    found = estimate(kept)
+    found = scores.estimate(kept)
     together = (right.var(axis=1).mean() - right.mean(axis=0).var()) / 3
     assert found.rows == pytest.approx(1e4 * (right.mean(axis=0).var() - together) / len(GOLD), rel=0.1)
     assert found.seeds == pytest.approx(1e4 * right.mean(axis=1).var(ddof=1) / 4)
     assert found.value == pytest.approx(100 * right.mean())
     # From three seeds on, what rows and seeds do together is in the seeds' variance alone.
-    assert of_rows_alone(4.0, 6.0, 3) == 3
+    assert scores.of_rows_alone(4.0, 6.0, 3) == 3
     of_mean, of_each = np.mean(resampled[:3], axis=0).var(ddof=1), np.var(resampled[:3], axis=1, ddof=1).mean()
-    three = estimate({seed: kept[seed] for seed in range(3)})
+    three = scores.estimate({seed: kept[seed] for seed in range(3)})
     assert three.rows == pytest.approx(of_mean - (of_each - of_mean) / 2)
 
 
 def test_resampling_has_a_fixed_seed():
     """Whoever asks, and whenever, the same rows are drawn; those of another task are not drawn alike."""
     predictions = text(1 - GOLD[:400]) + " " + text(GOLD[400:])
-    first = resample(text(GOLD), predictions, "f1")
-    for cached in (resample, scores.weights_of):
+    first = scores.resample(text(GOLD), predictions, "f1")
+    for cached in (scores.resample, scores.weights_of):
         cached.cache_clear()
-    assert (resample(text(GOLD), predictions, "f1") == first).all()
+    assert (scores.resample(text(GOLD), predictions, "f1") == first).all()
     assert (scores.weights_of(text(GOLD)) != scores.weights_of(text(1 - GOLD))).any()
 
 
@@ -176,20 +172,20 @@ def test_fewer_than_three_seeds_decide_nothing(num_seeds, scores_of):
     assert found.p is None and "fewer than 3 seeds decide nothing" in found.text and 30 < found.difference < 50
     assert judge([found])[0] == "undecided"
     # An interval of their own is over the rows alone.
-    own = estimate(first)
+    own = scores.estimate(first)
     low, high = own.interval
     assert (high - low) / 2 == pytest.approx(1.96 * math.sqrt(own.rows), rel=1e-3)
-    without_common = difference(first, {7: np.full(1001, 50.0)})
+    without_common = scores.difference(first, {7: np.full(1001, 50.0)})
     assert not without_common.decides and without_common.value == pytest.approx(own.value - 50)
 
 
 def test_an_average_keeps_what_was_resampled(scores_of):
     one, two = scores_of(0.8, 0.8), scores_of(0.6, 0.6, 0.6)
-    mean = average([two, one])
+    mean = scores.average([two, one])
     assert list(mean) == [0, 1] and mean[1] == pytest.approx((one[1] + two[1]) / 2)
-    without_answers = average([one, {seed: np.append(1.0, np.full(1000, np.nan)) for seed in (0, 1)}])
-    assert estimate(without_answers).value == pytest.approx((one[0][0] + one[1][0]) / 4 + 0.5)
-    assert estimate(without_answers).rows is None
+    without_answers = scores.average([one, {seed: np.append(1.0, np.full(1000, np.nan)) for seed in (0, 1)}])
+    assert scores.estimate(without_answers).value == pytest.approx((one[0][0] + one[1][0]) / 4 + 0.5)
+    assert scores.estimate(without_answers).rows is None
 
 
 # ---- Rows
@@ -206,7 +202,7 @@ def test_an_average_keeps_what_was_resampled(scores_of):
 )
 def test_resampled_scores_lie_around_the_score(metric, score, generator):
     given = answers(0.7, generator) if metric != "pearson" else GOLD + generator.normal(size=len(GOLD)).round(3)
-    resampled = resample(text(GOLD), text(given), metric)
+    resampled = scores.resample(text(GOLD), text(given), metric)
     assert resampled.shape == (1000,) and resampled.mean() == pytest.approx(100 * score(GOLD, given), abs=0.5)
     # An independent bootstrap: rows drawn with replacement.
     drawn = [score(GOLD[rows], given[rows]) for rows in generator.integers(0, len(GOLD), (400, len(GOLD)))]
@@ -217,19 +213,19 @@ def test_answers_that_differ_little_correlate_as_well(generator):
     """As those of a regression that has learned little: 2.7 and a millionth of the label."""
     given = 2.7 + 1e-6 * (GOLD + generator.normal(size=len(GOLD)))
     expected = 100 * np.corrcoef(GOLD, given)[0, 1]
-    assert resample(text(GOLD), text(given), "pearson").mean() == pytest.approx(expected, abs=0.5)
+    assert scores.resample(text(GOLD), text(given), "pearson").mean() == pytest.approx(expected, abs=0.5)
 
 
 def test_without_any_variance_there_is_no_correlation():
     """Nor among the resamples of three rows that have no row, or rows that are all alike."""
-    assert np.isfinite(resample("0 1 1", "0.3 0.1 0.7", "pearson")).all()
-    assert np.isfinite(resample("0 1 1", "1 1 0", "f1")).all()
-    assert set(resample(text(GOLD), text(np.ones(len(GOLD), int)), "matthews_correlation")) == {0.0}
-    assert set(resample(text(GOLD), text(np.full(len(GOLD), 0.1)), "pearson")) == {0.0}
+    assert np.isfinite(scores.resample("0 1 1", "0.3 0.1 0.7", "pearson")).all()
+    assert np.isfinite(scores.resample("0 1 1", "1 1 0", "f1")).all()
+    assert set(scores.resample(text(GOLD), text(np.ones(len(GOLD), int)), "matthews_correlation")) == {0.0}
+    assert set(scores.resample(text(GOLD), text(np.full(len(GOLD), 0.1)), "pearson")) == {0.0}
 
 
 def test_constant_answers():
     labels = "1 1 1 0"
-    assert constant_answer(labels, "accuracy") == 75 and constant_answer("0 0 1 2", "accuracy") == 50
-    assert constant_answer(labels, "f1") == pytest.approx(100 * f1_score([1, 1, 1, 0], [1, 1, 1, 1]))
-    assert constant_answer(labels, "pearson") == 0
+    assert scores.constant_answer(labels, "accuracy") == 75 and scores.constant_answer("0 0 1 2", "accuracy") == 50
+    assert scores.constant_answer(labels, "f1") == pytest.approx(100 * f1_score([1, 1, 1, 0], [1, 1, 1, 1]))
+    assert scores.constant_answer(labels, "pearson") == 0

@@ -9,12 +9,8 @@ from tokenization import GPT1Tokenizer, noise
 from tokenization.family import family_tokenizer
 from tokenization.noise import InfillingCollator, MaskedCollator, NextSentenceCollator, SentenceOrderCollator
 
-COLLATORS = {
-    "roberta": MaskedCollator,
-    "bert": NextSentenceCollator,
-    "albert": SentenceOrderCollator,
-    "bart": InfillingCollator,
-}
+COLLATORS = {"roberta": MaskedCollator, "bert": NextSentenceCollator}
+COLLATORS |= {"albert": SentenceOrderCollator, "bart": InfillingCollator}
 ROWS = [{"input_ids": [5, 6, 7, 8, 9]}, {"input_ids": [10, 11, 12]}]
 PAD, CLS, SEP, MASK = 0, 61, 62, 63
 

@@ -51,13 +51,8 @@ def test_multiple_choice_cuts_the_context_then_the_question_then_the_choices(max
 
 @pytest.mark.parametrize(
     ("function", "segments", "question", "needed"),
-    [
-        (classification, ([1],), {}, 3),
-        (entailment, ([1], [2]), {}, 5),
-        (similarity, ([1], [2]), {}, 5),
-        (multiple_choice, ([1], [[2]]), {}, 5),
-        (multiple_choice, ([1], [[2]]), {"question": [3]}, 6),
-    ],
+    [(classification, ([1],), {}, 3), (entailment, ([1], [2]), {}, 5), (similarity, ([1], [2]), {}, 5)]
+    + [(multiple_choice, ([1], [[2]]), {}, 5), (multiple_choice, ([1], [[2]]), {"question": [3]}, 6)],
 )
 def test_a_max_length_without_room_for_every_segment_is_refused(function, segments, question, needed):
     assert len(function(*segments, CONTROL, needed, **question).sequences[0]) == needed

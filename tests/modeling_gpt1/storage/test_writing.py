@@ -5,15 +5,6 @@ import os
 import pytest
 
 from modeling_gpt1.storage import writing
-from modeling_gpt1.storage.writing import (
-    atomic_file,
-    check_folder,
-    is_write_failure,
-    publish_files,
-    publish_folder,
-    whole_or_absent,
-    write_atomically,
-)
 
 
 def fail(*args, **kwargs):
@@ -26,21 +17,21 @@ def contents(folder) -> dict[str, str]:
 
 class TestText:
     def test_the_text_is_there_as_given(self, tmp_path):
-        write_atomically(tmp_path / "x.txt", "für\r\nalle\n")
-        write_atomically(str(tmp_path / "x.txt"), "für\nalle\n")
+        writing.write_atomically(tmp_path / "x.txt", "für\r\nalle\n")
+        writing.write_atomically(str(tmp_path / "x.txt"), "für\nalle\n")
         assert (tmp_path / "x.txt").read_bytes() == "für\nalle\n".encode()
         assert [path.name for path in tmp_path.iterdir()] == ["x.txt"]
 
     def test_its_folder_is_made(self, tmp_path):
-        write_atomically(tmp_path / "a" / "b" / "x.txt", "new")
+        writing.write_atomically(tmp_path / "a" / "b" / "x.txt", "new")
         assert contents(tmp_path / "a" / "b") == {"x.txt": "new"}
 
     @pytest.mark.parametrize("call", ["fsync", "replace", None])
     def test_a_failed_write_leaves_the_old_text(self, call, tmp_path, monkeypatch):
-        write_atomically(tmp_path / "x.txt", "old")
+        writing.write_atomically(tmp_path / "x.txt", "old")
         if call is not None:
             monkeypatch.setattr(os, call, fail)
-        with pytest.raises((OSError, KeyboardInterrupt)), atomic_file(tmp_path / "x.txt") as file:
+        with pytest.raises((OSError, KeyboardInterrupt)), writing.atomic_file(tmp_path / "x.txt") as file:
             file.write("half")
             file.flush()
             assert (tmp_path / "x.txt").read_text() == "old"
@@ -53,7 +44,7 @@ class TestText:
         for name in ("fsync", "replace"):
             call = getattr(os, name)
             monkeypatch.setattr(os, name, lambda *args, name=name, call=call: calls.append(name) or call(*args))
-        write_atomically(tmp_path / "x.txt", "new")
+        writing.write_atomically(tmp_path / "x.txt", "new")
         assert calls == ["fsync", "replace", "fsync"]
 
     @pytest.mark.skipif(os.name == "nt", reason="modes are those of POSIX")
@@ -61,9 +52,12 @@ class TestText:
         staging = tmp_path / "_incomplete"
         staging.mkdir()
         for folder in (tmp_path, staging):
-            write_atomically(folder / "x.txt", "old")
+            writing.write_atomically(folder / "x.txt", "old")
         (tmp_path / "x.txt").chmod(0o600)
-        for publish in (lambda: write_atomically(tmp_path / "x.txt", "new"), lambda: publish_files(staging, tmp_path)):
+        for publish in (
+            lambda: writing.write_atomically(tmp_path / "x.txt", "new"),
+            lambda: writing.publish_files(staging, tmp_path),
+        ):
             publish()
             assert (tmp_path / "x.txt").stat().st_mode & 0o777 == 0o600
         assert contents(tmp_path) == {"x.txt": "old"}
@@ -72,13 +66,13 @@ class TestText:
     def test_a_link_is_followed(self, tmp_path):
         (tmp_path / "other").mkdir()
         (tmp_path / "x.txt").symlink_to(tmp_path / "other" / "y.txt")
-        write_atomically(tmp_path / "x.txt", "new")
+        writing.write_atomically(tmp_path / "x.txt", "new")
         assert (tmp_path / "x.txt").is_symlink() and contents(tmp_path / "other") == {"y.txt": "new"}
 
     def test_what_no_file_can_replace_is_refused(self, tmp_path):
         for path in (str(tmp_path), os.devnull):
             with pytest.raises(ValueError, match=f"^{path} is not a file, .* Pass the name of a file.$"):
-                write_atomically(path, "text")
+                writing.write_atomically(path, "text")
 
 
 class TestFolders:
@@ -92,7 +86,7 @@ class TestFolders:
         return staging, folder
 
     def test_a_published_folder_replaces_the_old_one(self, tmp_path):
-        publish_folder(*self._staged(tmp_path))
+        writing.publish_folder(*self._staged(tmp_path))
         assert contents(tmp_path) == {"result/sub/a": "new"}
 
     def test_the_old_folder_comes_back(self, tmp_path, monkeypatch):
@@ -100,28 +94,28 @@ class TestFolders:
         rename = os.rename
         monkeypatch.setattr(os, "rename", lambda old, new: fail() if old == staging else rename(old, new))
         with pytest.raises(OSError, match="No space left"):
-            publish_folder(staging, folder)
+            writing.publish_folder(staging, folder)
         assert contents(folder) == {"b": "old"}
 
     def test_published_files_leave_the_others(self, tmp_path):
         staging, folder = self._staged(tmp_path)
         (staging / "b").write_text("new")
-        publish_files(staging, folder)
+        writing.publish_files(staging, folder)
         assert contents(tmp_path) == {"result/sub/a": "new", "result/b": "new"}
         assert list(tmp_path.iterdir()) == [folder]
 
     def test_whole_or_absent(self, tmp_path, monkeypatch):
         folder = tmp_path / "deep" / "result"
-        with pytest.raises(KeyError), whole_or_absent(folder) as staging:
+        with pytest.raises(KeyError), writing.whole_or_absent(folder) as staging:
             (staging / "a").write_text("half")
             raise KeyError
         assert list(folder.parent.iterdir()) == []
         for text in ("first", "second"):
-            with whole_or_absent(folder) as staging:
+            with writing.whole_or_absent(folder) as staging:
                 (staging / "a").write_text(text)
             assert contents(tmp_path) == {"deep/result/a": text}
         monkeypatch.setattr(writing, "flush", fail)
-        with pytest.raises(OSError, match="No space left"), whole_or_absent(folder) as staging:
+        with pytest.raises(OSError, match="No space left"), writing.whole_or_absent(folder) as staging:
             (staging / "a").write_text("third")
         assert contents(tmp_path) == {"deep/result/a": "second"}
 
@@ -130,11 +124,11 @@ class TestFailures:
     def test_a_folder_that_cannot_be_written(self, tmp_path):
         (tmp_path / "file").write_text("in the way")
         with pytest.raises(ValueError, match=f"`to` is '{tmp_path}/file', .*File exists.* Pass a writable folder"):
-            check_folder(tmp_path / "file", "to")
-        check_folder(tmp_path / "new" / "one")
+            writing.check_folder(tmp_path / "file", "to")
+        writing.check_folder(tmp_path / "new" / "one")
         assert list((tmp_path / "new" / "one").iterdir()) == []
 
     def test_which_errors_are_of_a_write(self):
-        assert is_write_failure(OSError(30, "Read-only file system"))
-        assert is_write_failure(RuntimeError("[enforce fail at inline_container.cc:664]"))
-        assert not is_write_failure(RuntimeError("size mismatch"))
+        assert writing.is_write_failure(OSError(30, "Read-only file system"))
+        assert writing.is_write_failure(RuntimeError("[enforce fail at inline_container.cc:664]"))
+        assert not writing.is_write_failure(RuntimeError("size mismatch"))

@@ -47,32 +47,14 @@ CASES = {
     "shuffled": {**ACCUMULATED, **STEPS, "eval_on_start": True},
     "lstm": {**ACCUMULATED, **STEPS},
     "workers and bf16": {**ACCUMULATED, **STEPS, "dataloader_num_workers": 2, "bf16": True},
-    "epochs": {
-        "num_train_epochs": 3,
-        "logging_steps": 3,
-        "eval_strategy": "epoch",
-        "save_strategy": "epoch",
-        "load_best_model_at_end": True,
-        "metric_for_best_model": "loss",
-        "greater_is_better": True,  # which makes the first epoch the best
-        "save_total_limit": 1,
-    },
+    "epochs": {"num_train_epochs": 3, "logging_steps": 3, "eval_strategy": "epoch", "save_strategy": "epoch"}
+    | {"load_best_model_at_end": True, "metric_for_best_model": "loss", "save_total_limit": 1}
+    | {"greater_is_better": True},  # which makes the first epoch the best
     # Checkpoints fall on the ends of epochs, whose own logs and evaluations come after them in transformers.
-    "steps that end epochs": {
-        "num_train_epochs": 2.5,
-        "save_strategy": "steps",
-        "save_steps": 2,
-        "logging_strategy": "epoch",
-        "eval_strategy": "epoch",
-    },
-    "best": {
-        "max_steps": 9,
-        "logging_steps": 2,
-        "eval_strategy": "steps",
-        "eval_steps": 2,
-        "save_strategy": "best",
-        "metric_for_best_model": "loss",
-    },
+    "steps that end epochs": {"num_train_epochs": 2.5, "save_strategy": "steps", "save_steps": 2}
+    | {"logging_strategy": "epoch", "eval_strategy": "epoch"},
+    "best": {"max_steps": 9, "logging_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
+    | {"save_strategy": "best", "metric_for_best_model": "loss"},
     "stream": {**ACCUMULATED, **STEPS},
     "by length": {"max_steps": 9, "save_strategy": "steps", "train_sampling_strategy": "group_by_length", **STEPS},
 }
