@@ -37,8 +37,7 @@ from transformers import GPT2LMHeadModel, OpenAIGPTDoubleHeadsModel, OpenAIGPTLM
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.inference.devices import default_device
-from modeling_gpt1.modeling_gpt1 import GPT1Block
-from modeling_gpt1.training.compilation import compiled_blocks
+from modeling_gpt1.training.compilation import compiled_blocks, compiled_parts
 
 OURS, PEER, GPT2 = "GPT1ForCausalLM", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
 CLASSES = {OURS: GPT1ForCausalLM, PEER: OpenAIGPTLMHeadModel, GPT2: GPT2LMHeadModel}
@@ -68,11 +67,11 @@ class Accelerator:
 
     def callers(self, models: dict, ours: str, **options) -> dict[str, Callable]:
         """The models as they are called compiled: of ours the blocks, of the others the whole."""
-        run = torch.compile(GPT1Block.forward, **self.compiler, **options)
+        parts = compiled_parts(**self.compiler, **options)
         callers = {name: torch.compile(model, **self.compiler) for name, model in models.items() if name != ours}
 
         def call_ours(*args, **kwargs):
-            with compiled_blocks(models[ours], run):
+            with compiled_blocks(models[ours], parts):
                 return models[ours](*args, **kwargs)
 
         return {**callers, ours: call_ours}

@@ -10,6 +10,7 @@ Shapes: B examples, C sequences per example, T tokens, D hidden, V vocabulary, K
 """
 
 import math
+from contextvars import ContextVar
 
 import torch
 from torch import nn
@@ -21,11 +22,10 @@ from .packing_gpt1 import can_read, first_place, is_whole
 # Bytes of logits: 414 targets in float32 at V = 40 478. That is large enough for full matrix-product speed, and small
 # beside the activations. In half precision, where each chunk's gradient of the weight is widened, twice as many.
 CHUNK_BYTES = 64 * 2**20
-# Rows of logits start at multiples of this many elements: with unaligned rows a product takes 1.4 times as long.
+# Rows of logits start at multiples of this many elements: others make products take 1.4 times as long, on GPUs 2 to 3.
 ROW_ALIGNMENT = 64
 # Logits that the CPU normalises at once, and rows of the weight gradient per step: both stay in its cache.
-SOFTMAX_ELEMENTS = 2**19
-GRADIENT_ROWS = 4096
+SOFTMAX_ELEMENTS, GRADIENT_ROWS = 2**19, 4096
 
 
 def linear_cross_entropy(
@@ -56,17 +56,14 @@ def linear_cross_entropy(
     device = hidden_states.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_states.dtype
     # Decided outside of the autograd function, so that the compiler sees plain arguments.
-    needs_grads = [torch.is_grad_enabled() and side.requires_grad for side in (hidden_states, weight)]
-    return _LinearCrossEntropy.apply(
-        hidden_states, weight, target_ids, target_weights, dtype, *needs_grads, expected_grad
-    )
+    trained = [torch.is_grad_enabled() and side.requires_grad for side in (hidden_states, weight)]
+    return _LinearCrossEntropy.apply(hidden_states, weight, target_ids, target_weights, dtype, trained, expected_grad)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx, hidden_states, weight, target_ids, target_weights, dtype, trains_hidden, trains_weight, expected_grad
-    ):
+    def forward(ctx, hidden_states, weight, target_ids, target_weights, dtype, trained, expected_grad):
+        trains_hidden, trains_weight = trained
         needs_grad = trains_hidden or trains_weight
         sum_dtype = torch.promote_types(dtype, torch.float32)
         target_weights = target_weights.to(sum_dtype)
@@ -76,31 +73,28 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden_states) if trains_hidden else None
         grad_weight = torch.empty_like(weight, dtype=sum_dtype) if trains_weight else None
         compute_weight = weight.to(dtype)  # [V, D]
-        chunk_size = CHUNK_BYTES * sum_dtype.itemsize // (dtype.itemsize**2 * weight.shape[0]) or 1
+        if not weight.is_cpu and dtype != sum_dtype:
+            compute_weight = nn.functional.pad(compute_weight, (0, 0, 0, -len(weight) % ROW_ALIGNMENT))
+        chunk_bytes = CHUNK_BYTES * (1 if weight.is_cpu else 4)  # fewer kernels to start
+        chunk_size = chunk_bytes * sum_dtype.itemsize // (dtype.itemsize**2 * weight.shape[0]) or 1
         chunks = _chunks(hidden_states.shape[0], chunk_size)
         # Chunks share one buffer: on a CPU, newly allocated memory costs as much time as the softmax.
-        buffer = _logits_buffer(hidden_states[chunks[0]], weight, dtype)
-        parts = _softmax_parts(buffer)
-        scratch = None if dtype == sum_dtype else torch.empty_like(buffer[parts[0]], dtype=sum_dtype)
+        buffer = _logits_buffer(hidden_states[chunks[0]], compute_weight, dtype)
+        in_graph, parts, scratch = torch.compiler.is_compiling(), [slice(None)], None
+        step = COMPILED_STEP.get() if needs_grad and not in_graph else softmax_step
+        if step is softmax_step and not in_graph:
+            parts = _chunks(len(buffer), SOFTMAX_ELEMENTS * (1 if weight.is_cpu else 128) // len(weight) or 1)
+            if dtype != sum_dtype:
+                scratch = torch.empty_like(buffer[parts[0], : len(weight)], dtype=sum_dtype)
         with torch.autocast(hidden_states.device.type, enabled=False):
             for number, chunk in enumerate(chunks):
                 hidden_chunk = hidden_states[chunk].to(dtype)
                 products = buffer[: len(hidden_chunk)].addmm_(hidden_chunk, compute_weight.T, beta=0)  # [n, V]
-                targets, weights, losses = target_ids[chunk, None], target_weights[chunk, None], token_losses[chunk]
+                targets, losses = target_ids[chunk, None], token_losses[chunk]
+                factors = target_weights[chunk, None] / largest if needs_grad else None
                 for part in parts:
-                    logits = products[part]
-                    if scratch is not None:
-                        logits = scratch[: len(logits)].copy_(logits)
-                    logits -= logits.amax(-1, keepdim=True)
-                    target_logits = logits.gather(1, targets[part])
-                    exponentials = logits.exp_()
-                    totals = exponentials.sum(-1, keepdim=True)
-                    losses[part] = (totals.log() - target_logits)[:, 0]
-                    if needs_grad:
-                        factors = weights[part] / largest
-                        exponentials.mul_(factors / totals).scatter_add_(1, targets[part], -factors)
-                        if scratch is not None:
-                            products[part].copy_(exponentials)
+                    of_part = targets[part], factors[part] if needs_grad else None, scratch
+                    losses[part] = step(products[part, : len(weight)], *of_part)
                 # If anything is trained, the products have become the gradients of the logits.
                 if trains_hidden:
                     grad_hidden[chunk] = ((products @ compute_weight).to(sum_dtype) * largest).to(grad_hidden.dtype)
@@ -124,7 +118,37 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # A product with 1 would double the memory of the largest gradient.
         if grad_weight is not None and not (can_read(grad_loss) and grad_loss == expected_grad):
             grad_weight = grad_weight * (grad_loss / expected_grad).to(grad_weight.dtype)
-        return grad_hidden, grad_weight, None, None, None, None, None, None
+        return grad_hidden, grad_weight, None, None, None, None, None
+
+
+def softmax_step(
+    products: torch.Tensor, target_ids: torch.Tensor, factors: torch.Tensor | None, scratch: torch.Tensor | None
+) -> torch.Tensor:
+    """Each target's −log P `[n]` from the logits `[n, V]`; with `factors [n, 1]` these become their gradients.
+
+    Half-precision logits are widened into `scratch`, of at least n rows, or, in a graph, into new memory.
+    """
+    if scratch is not None:
+        logits = scratch[: len(products)].copy_(products)
+    else:
+        logits = products.to(torch.promote_types(products.dtype, torch.float32))
+    logits -= logits.amax(-1, keepdim=True)
+    target_logits = logits.gather(1, target_ids)
+    exponentials = logits.exp_()
+    totals = exponentials.sum(-1, keepdim=True)
+    if factors is not None:
+        gradients = exponentials.mul_(factors / totals)
+        if torch.compiler.is_compiling():  # without a pass of its own
+            is_target = torch.arange(products.shape[1], device=products.device) == target_ids
+            gradients = gradients - torch.where(is_target, factors, 0.0)
+        else:
+            gradients.scatter_add_(1, target_ids, -factors)
+        if gradients is not products:
+            products.copy_(gradients)
+    return (totals.log() - target_logits)[:, 0]
+
+
+COMPILED_STEP = ContextVar("compiled_step", default=softmax_step)
 
 
 def _chunks(num_rows: int, chunk_size: int) -> list[slice]:
@@ -138,14 +162,6 @@ def _chunks(num_rows: int, chunk_size: int) -> list[slice]:
     while 3 * chunk_size * num_chunks < 2 * num_rows:
         num_chunks *= 2
     return [slice(first, None, num_chunks) for first in range(num_chunks)]
-
-
-def _softmax_parts(logits: torch.Tensor) -> list[slice]:
-    """Splits the rows of `logits [n, V]` so that the CPU's cache holds a part until its gradient is complete."""
-    if not logits.is_cpu or torch.compiler.is_compiling():
-        return [slice(None)]
-    num_rows = max(1, SOFTMAX_ELEMENTS // logits.shape[1])
-    return [slice(start, start + num_rows) for start in range(0, max(len(logits), 1), num_rows)]
 
 
 def _logits_buffer(hidden_chunk: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -165,10 +181,11 @@ def _accumulate(grad_weight: torch.Tensor, grad_logits: torch.Tensor, hidden: to
     if grad_weight.dtype == hidden.dtype:
         grad_weight.addmm_(grad_logits.T, hidden, beta=0 if is_first else 1)
         return
-    num_rows = GRADIENT_ROWS if grad_weight.device.type == "cpu" else len(grad_weight)
+    num_rows = GRADIENT_ROWS if grad_weight.is_cpu else grad_logits.shape[1]
     for start in range(0, len(grad_weight), num_rows):
         rows = slice(start, start + num_rows)
-        (grad_weight[rows].copy_ if is_first else grad_weight[rows].add_)(grad_logits[:, rows].T @ hidden)
+        product = (grad_logits[:, rows].T @ hidden)[: len(grad_weight)]
+        (grad_weight[rows].copy_ if is_first else grad_weight[rows].add_)(product)
 
 
 def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config) -> torch.Tensor:

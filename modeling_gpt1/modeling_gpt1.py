@@ -23,7 +23,7 @@ from torch import nn
 from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel, initialization
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
-from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
+from transformers.masking_utils import create_causal_mask, create_masks_for_generate, create_sliding_window_causal_mask
 from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
@@ -443,10 +443,15 @@ class GPT1Model(GPT1PreTrainedModel):
         if token_type_ids is not None:
             embeddings = embeddings + self.tokens_embed(token_type_ids)
         hidden_states = self.drop(embeddings)
-        for block in self.h[: self.config.num_hidden_layers]:  # fewer if generation exits early
-            hidden_states = block(hidden_states, masks[block.attn.layer_type], past_key_values, rows=rows, **kwargs)
+        hidden_states = self.run_blocks(hidden_states, masks, past_key_values, rows=rows, **kwargs)
         cache = past_key_values if use_cache else None
         return BaseModelOutputWithPast(last_hidden_state=self.ln_f(hidden_states), **{CACHE: cache})
+
+    def run_blocks(self, hidden_states: torch.Tensor, masks: dict, past_key_values: Any, **kwargs) -> torch.Tensor:
+        """The last block's output `[B, T, D]` for the first's input; `masks` has the mask of each layer type."""
+        for block in self.h[: self.config.num_hidden_layers]:  # fewer if generation exits early
+            hidden_states = block(hidden_states, masks[block.attn.layer_type], past_key_values, **kwargs)
+        return hidden_states
 
 
 class GPT1GrowingLayer(DynamicLayer):
@@ -600,17 +605,11 @@ class GPT1LMHead(GPT1Linear):
     this module's weight around that call.
     """
 
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        target_ids: torch.LongTensor | None = None,
-        target_weights: torch.Tensor | None = None,
-        expected_grad: torch.Tensor | float = 1.0,
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, hidden_states: torch.Tensor, *targets: torch.Tensor) -> torch.Tensor | tuple:
         """Logits `[..., V]` of `hidden_states [..., D]`; with targets, see [`linear_cross_entropy`]."""
-        if target_ids is None:
+        if not targets:
             return super().forward(hidden_states)
-        return linear_cross_entropy(hidden_states, self.weight, target_ids, target_weights, expected_grad)
+        return linear_cross_entropy(hidden_states, self.weight, *targets)
 
 
 class LMHeadMixin:
@@ -819,6 +818,16 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         for layer in getattr(model_kwargs.get(CACHE), "layers", ()):
             if type(layer) is DynamicLayer:
                 layer.__class__ = GPT1GrowingLayer
+
+    @staticmethod
+    def create_masks_for_generate(config, inputs_embeds, attention_mask, **kwargs):
+        """transformers' masks for a static cache; that for one token by two kernels instead of a dozen."""
+        has_boolean_masks = way_of_packing(config) not in (None, VARIABLE_LENGTH)
+        is_plain = has_boolean_masks and SLIDING_ATTENTION not in config.attention_of_layers
+        if not is_plain or inputs_embeds.shape[1] > 1 or attention_mask is None:
+            return create_masks_for_generate(config, inputs_embeds, attention_mask, **kwargs)
+        length = kwargs[CACHE].layers[0].max_cache_len
+        return nn.functional.pad(attention_mask.bool(), (0, length - attention_mask.shape[1]))[:, None, None]
 
     def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):
         super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)

@@ -1,7 +1,8 @@
-"""`torch_compile` for GPT-1: its blocks are compiled, and the model between them follows the plan of its batch.
+"""`torch_compile` for GPT-1: its blocks are compiled, and the model around them follows the plan of its batch.
 
 A graph cannot decide by values which tokens to compute, so a model that is compiled as a whole computes padding too.
-Here plan, masks and positions are made outside of the graphs, and one graph serves all blocks and numbers of tokens.
+Here plan, masks and positions are made outside of the graphs, and one graph serves all numbers of tokens. The loss's
+products stay outside, too: only what lies between them is compiled.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,11 +14,12 @@ from accelerate import Accelerator
 from accelerate.utils import DynamoBackend
 from transformers import PreTrainedModel
 
-from ..modeling_gpt1 import GPT1Block
+from ..loss_gpt1 import COMPILED_STEP, softmax_step
+from ..modeling_gpt1 import GPT1Block, GPT1Model
 
 
-def take_compilation(accelerator: Accelerator, model: PreTrainedModel) -> Callable | None:
-    """The compiled forward pass of a block, if compilation is asked for; accelerate then compiles nothing.
+def take_compilation(accelerator: Accelerator, model: PreTrainedModel) -> tuple[Callable, Callable, Callable] | None:
+    """[`compiled_parts`], if compilation is asked for; accelerate then compiles nothing.
 
     `None` for models without GPT-1's blocks, which accelerate compiles as a whole.
     """
@@ -28,7 +30,19 @@ def take_compilation(accelerator: Accelerator, model: PreTrainedModel) -> Callab
     if hasattr(model, "task_head"):  # the blocks of a corpus have one length: what does not change compiles better
         options.setdefault("dynamic", True)
     plugin.backend = DynamoBackend.NO
-    return torch.compile(GPT1Block.forward, **options)
+    return compiled_parts(**options)
+
+
+def compiled_parts(**options) -> tuple[Callable, Callable, Callable]:
+    """What [`compiled_blocks`] needs: a block, all blocks, a step of the loss; `options` of `torch.compile`."""
+    of_loss = torch.compile(softmax_step, **{**options, "dynamic": None})
+
+    def step(*tensors: torch.Tensor | None) -> torch.Tensor:
+        for tensor in tensors[:3]:  # chunks differ in length, and a vocabulary of fixed size divides faster
+            torch._dynamo.maybe_mark_dynamic(tensor, 0)
+        return of_loss(*tensors)
+
+    return torch.compile(GPT1Block.forward, **options), torch.compile(GPT1Model.run_blocks, **options), step
 
 
 def blocks_of(model: PreTrainedModel) -> list[GPT1Block]:
@@ -36,13 +50,27 @@ def blocks_of(model: PreTrainedModel) -> list[GPT1Block]:
 
 
 @contextmanager
-def compiled_blocks(model: PreTrainedModel, forward: Callable | None) -> Iterator[None]:
-    """Within this context the model's blocks run the compiled `forward`; elsewhere the model is as it was."""
-    blocks = [] if forward is None else blocks_of(model)
-    for block in blocks:
-        block.forward = partial(forward, block)
+def compiled_blocks(model: PreTrainedModel, parts: tuple[Callable, Callable, Callable] | None) -> Iterator[None]:
+    """Within this context the model runs its compiled `parts`; elsewhere it is as it was.
+
+    All blocks are one graph, which spares the host much of its work. Each is one of its own where something happens
+    between them: hooks, as of FSDP and of recorded outputs, checkpoints, gradients that processes exchange.
+    """
+    if parts is None:
+        yield
+        return
+    modules, name, compiled = blocks_of(model), "forward", parts[0]
+    are_apart = any(
+        block.gradient_checkpointing or block._forward_hooks or block._forward_pre_hooks for block in modules
+    )
+    if not (are_apart or torch.distributed.is_initialized()):
+        modules, name, compiled = [model.base_model], "run_blocks", parts[1]
+    for module in modules:
+        setattr(module, name, partial(compiled, module))
+    before = COMPILED_STEP.set(parts[2])
     try:
         yield
     finally:
-        for block in blocks:
-            del block.forward
+        COMPILED_STEP.reset(before)
+        for module in modules:
+            delattr(module, name)

@@ -86,14 +86,14 @@ class _GPT1BaseTrainer(ResumableTrainer):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
         own_model = self._check(self.accelerator.unwrap_model(self.model))
-        self._compiled_block = take_compilation(self.accelerator, own_model)
-        if self.args.torch_compile and self._compiled_block is None and getattr(self.data_collator, "plan", False):
+        self._compiled_parts = take_compilation(self.accelerator, own_model)
+        if self.args.torch_compile and self._compiled_parts is None and getattr(self.data_collator, "plan", False):
             self.data_collator.plan = False  # a model that is compiled as a whole follows none
         set_up_fsdp(self.accelerator, own_model)
 
     def call_model_init(self, trial=None):
         model = super().call_model_init(trial)
-        if hasattr(self, "_compiled_block"):  # `__init__` checks its own model
+        if hasattr(self, "_compiled_parts"):  # `__init__` checks its own model
             self._check(model)
         return model
 
@@ -126,7 +126,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
                 settings.pad_token_id = tokenizer.pad_token_id
 
     def training_step(self, *args, **kwargs):
-        with compiled_blocks(self._own_model, self._compiled_block):
+        with compiled_blocks(self._own_model, self._compiled_parts):
             return super().training_step(*args, **kwargs)
 
     # ---- Evaluation

@@ -27,8 +27,10 @@ from modeling_gpt1 import (
     GPT1Trainer,
     GPT1TrainingArguments,
     ScoringRequest,
+    loss_gpt1,
 )
 from modeling_gpt1 import GPT1LSTMDoubleHeadsModel as LSTM
+from modeling_gpt1.loss_gpt1 import linear_cross_entropy
 from modeling_gpt1.training import trainer as trainers
 from tokenization import BlockCollator, TraversalCollator
 
@@ -94,6 +96,24 @@ def test_operations_on_two_devices_are_refused():
     for operation, said in (lambda: torch.cat([HOST, NUMBERS]), "aten.cat"), (lambda: NUMBERS[:3] + HOST, "aten.add"):
         with pytest.raises(RuntimeError, match=f"{said}.* got tensors of standin:0 and one of cpu, of shape .*{HERE}"):
             operation()
+
+
+def test_the_loss_in_half_precision_multiplies_aligned_matrices(monkeypatch):
+    """The head's 101 rows become 128, in chunks of 20 of the 50 targets, in parts of 13; a CPU has chunks of 5."""
+    monkeypatch.setattr(loss_gpt1, "CHUNK_BYTES", 5 * 101)
+    monkeypatch.setattr(loss_gpt1, "SOFTMAX_ELEMENTS", 11)
+    rows, make_buffer = [], loss_gpt1._logits_buffer
+    monkeypatch.setattr(loss_gpt1, "_logits_buffer", lambda *of: (rows.append(len(of[1])), make_buffer(*of))[1])
+    hidden, weight = (torch.randn(number, 16, generator=torch.Generator().manual_seed(0)) for number in (50, 101))
+
+    def on(place) -> list[torch.Tensor]:
+        sides = [side.bfloat16().to(place).requires_grad_() for side in (hidden, weight)]
+        loss, _ = linear_cross_entropy(*sides, torch.arange(50).to(place), torch.linspace(0, 1, 50).to(place))
+        loss.backward()
+        return [tensor.detach().cpu().float() for tensor in (loss, *(side.grad for side in sides))]
+
+    torch.testing.assert_close(on(device()), on("cpu"), rtol=0.02, atol=0.02)
+    assert rows == [128, 101]
 
 
 # ---- Models and batches

@@ -16,6 +16,7 @@ from modeling_gpt1 import (
     GPT1PretrainingTrainer,
     loss_gpt1,
 )
+from modeling_gpt1.training.compilation import compiled_blocks, compiled_parts
 
 LIMIT = 24  # positions of the tiny models
 
@@ -163,7 +164,28 @@ class TestTrainers:
         )
         shapes, numbers = self._train(trainer, graphs)
         assert [shape[1] for shape in shapes] == [8, 16, 24, 12, 20, 8, 10, 14]
-        assert numbers == [1] + [2] * 7
+        assert numbers == [2] + [3] * 7  # of the blocks, for one length and for all, and of the loss
+
+    def test_each_block_is_a_graph_of_its_own_where_something_happens_between_them(self, tiny_model, monkeypatch):
+        model = tiny_model(GPT1ForCausalLM)
+        decoder, parts = model.transformer, compiled_parts(backend="eager")
+
+        def is_one_graph() -> bool:
+            with compiled_blocks(model, parts):
+                are_apart = {"forward" in vars(block) for block in decoder.h}
+                assert {"run_blocks" not in vars(decoder)} == are_apart
+            assert not {"forward", "run_blocks"} & {*vars(decoder), *vars(decoder.h[0])}
+            return are_apart == {False}
+
+        hook = decoder.h[1].register_forward_hook(lambda *call: None)
+        assert not is_one_graph()
+        hook.remove()
+        model.gradient_checkpointing_enable()
+        assert not is_one_graph()
+        model.gradient_checkpointing_disable()
+        assert is_one_graph()
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        assert not is_one_graph()
 
     @staticmethod
     def _train(trainer, graphs) -> tuple[list[tuple[int, ...]], list[int]]:

@@ -7,8 +7,10 @@ import pytest
 import torch
 from helpers_refusals import refusal
 from transformers import DynamicCache, GenerationConfig, StaticCache, TextIteratorStreamer
+from transformers.masking_utils import create_masks_for_generate
 
 from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1.modeling_gpt1 import CACHE
 
 LIMIT = 24  # positions of the tiny models
 
@@ -121,6 +123,18 @@ def test_positions_may_be_given(model, use_cache):
     assert generated == [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
     later = model.generate(**batch, position_ids=position_ids + 3, **{**options, "max_new_tokens": 5})
     assert later[:, 7:].tolist() != [tokens[:5] for tokens in generated]
+
+
+def test_a_tokens_mask_for_a_static_cache_is_that_of_transformers(model):
+    given = {CACHE: StaticCache(config=model.config, max_cache_len=LIMIT)}
+    batch = left_padded([prompt[:3] for prompt in PROMPTS])
+    model(batch["input_ids"][:, :2], attention_mask=batch["attention_mask"][:, :2], **given)
+    given |= {"inputs_embeds": torch.empty(3, 1, 0), "attention_mask": batch["attention_mask"]}
+    made, expected = (
+        make(model.config, **given) for make in (model.create_masks_for_generate, create_masks_for_generate)
+    )
+    assert made.shape == (3, 1, 1, LIMIT) and made.dtype == torch.bool and torch.equal(made, expected)
+    assert made[:, 0, 0, :4].tolist() == [[True] * 3 + [False]] * 2 + [[False, False, True, False]]
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
