@@ -316,7 +316,8 @@ def test_a_word_is_scored_behind_its_context(causal, tmp_path):
     (tmp_path / "cdi_childes.json").write_text(json.dumps(contexts))
     rows = babylm.word_surprisals(causal, tmp_path / "cdi_childes.json")
     assert rows.pop()["target_word"] == "smiled"
-    assert rows == babylm.word_surprisals(causal, tmp_path / "cdi_childes.json", 1)
+    fewer = babylm.word_surprisals(causal, tmp_path / "cdi_childes.json", 1)  # in other batches
+    assert rows == [{**row, "surprisal": pytest.approx(row["surprisal"], rel=1e-5)} for row in fewer]
     assert [(row["target_word"], row["context_id"], row["context"]) for row in rows] == [
         ("farmer", 0, "the old "),
         ("farmer", 1, " she walked"),
