@@ -114,7 +114,7 @@ class CorpusArguments:
 class StartArguments(runs.ModelArguments):
     """What training starts from, and what the card says of it."""
 
-    preset: Literal["babylm-10m", "babylm-100m"] | None = HfArg(default=None, help="Sizes and rates to begin with.")
+    preset: Literal["babylm-10m", "babylm-10m-gpu", "babylm-100m"] | None = HfArg(default=None, help="Sizes, rates.")
     family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": list(FAMILIES)})
     num_merges: int | None = HfArg(default=None, help="Merges of the BPE that is learnt. Default: 40000.")
     prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts to continue at each evaluation.")

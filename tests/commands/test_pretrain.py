@@ -144,11 +144,11 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     def read(*words):
         return pretrain.parser_of("pretrain").read(["--train_files", "b", "--output_dir", "o", "--use_cpu", *words])
 
-    for preset in ("babylm-10m", "babylm-100m"):
+    for preset, width, warm_up in (("babylm-10m", 256, 200), ("babylm-10m-gpu", 512, 400), ("babylm-100m", 256, 200)):
         model, corpus, training = read("--preset", preset, "--learning_rate", "1e-4", "--tokenizer_name", "t")
-        assert model.fresh_config().hidden_size == 256 and model.tokenizer_name == "t" and model.num_merges is None
+        assert model.fresh_config().hidden_size == width and model.tokenizer_name == "t" and model.num_merges is None
         assert (len(corpus.save_points()), corpus.max_words) == (19, "100M")
-        assert (training.learning_rate, training.warmup_steps, training.bf16) == (1e-4, 200, True)
+        assert (training.learning_rate, training.warmup_steps, training.bf16) == (1e-4, warm_up, True)
     (tmp_path / "run.yaml").write_text("preset: babylm-10m\nmax_words: 5M\n", encoding="utf-8")
     _, corpus, training = read("--config", str(tmp_path / "run.yaml"), "--seed", "3")
     assert (corpus.max_words, training.learning_rate, training.seed) == ("5M", 2e-3, 3)
@@ -158,7 +158,7 @@ def test_a_preset_is_where_settings_begin(tmp_path):
         read("--preset", "babylm-10m", "--tokenizer_name", "t", "--num_merges", "9")
     with pytest.raises(ValueError, match="--preset babylm-10m is for a fresh model, not --model m. Leave one"):
         read("--preset", "babylm-10m", "--model", "m")
-    with pytest.raises(ValueError, match="'babylm' .choose from 'babylm-10m', 'babylm-100m'"):
+    with pytest.raises(ValueError, match="'babylm' .choose from 'babylm-10m', 'babylm-10m-gpu', 'babylm-100m'"):
         read("--preset", "babylm")
 
 
