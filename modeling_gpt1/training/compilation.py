@@ -1,11 +1,10 @@
 """`torch_compile` for GPT-1: its blocks are compiled, and the model around them follows the plan of its batch.
 
 A graph cannot decide by values which tokens to compute, so a model that is compiled as a whole computes padding too.
-Here plan, masks and positions are made outside of the graphs, and one graph serves all numbers of tokens. The loss's
-products stay outside, too: only what lies between them is compiled.
+Here plan, masks, positions and the products of the loss stay outside of the graphs; one serves all numbers of tokens.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -19,10 +18,7 @@ from ..modeling_gpt1 import GPT1Block, GPT1Model
 
 
 def take_compilation(accelerator: Accelerator, model: PreTrainedModel) -> tuple[Callable, Callable, Callable] | None:
-    """[`compiled_parts`], if compilation is asked for; accelerate then compiles nothing.
-
-    `None` for models without GPT-1's blocks, which accelerate compiles as a whole.
-    """
+    """[`compiled_parts`] if compilation is asked for; `None`, too, for models that accelerate compiles as a whole."""
     plugin = accelerator.state.dynamo_plugin
     if plugin.backend == DynamoBackend.NO or not blocks_of(model):
         return None
@@ -35,14 +31,25 @@ def take_compilation(accelerator: Accelerator, model: PreTrainedModel) -> tuple[
 
 def compiled_parts(**options) -> tuple[Callable, Callable, Callable]:
     """What [`compiled_blocks`] needs: a block, all blocks, a step of the loss; `options` of `torch.compile`."""
+    of_block, of_blocks = (torch.compile(run, **options) for run in (GPT1Block.forward, GPT1Model.run_blocks))
     of_loss = torch.compile(softmax_step, **{**options, "dynamic": None})
+
+    def run_blocks(decoder: GPT1Model, *args, **kwargs) -> torch.Tensor:
+        # A graph that was made before them has no hooks: those of recorded outputs come with the call that asks.
+        return (GPT1Model.run_blocks if are_apart(decoder.h) else of_blocks)(decoder, *args, **kwargs)
 
     def step(*tensors: torch.Tensor | None) -> torch.Tensor:
         for tensor in tensors[:3]:  # chunks differ in length, and a vocabulary of fixed size divides faster
             torch._dynamo.maybe_mark_dynamic(tensor, 0)
         return of_loss(*tensors)
 
-    return torch.compile(GPT1Block.forward, **options), torch.compile(GPT1Model.run_blocks, **options), step
+    return of_block, run_blocks, step
+
+
+def are_apart(blocks: Iterable[GPT1Block]) -> bool:
+    """Whether something happens between blocks: hooks, as of FSDP and of recorded outputs, checkpoints, exchanges."""
+    hooks = "gradient_checkpointing _forward_hooks _forward_pre_hooks _backward_hooks".split()
+    return torch.distributed.is_initialized() or any(getattr(block, name) for block in blocks for name in hooks)
 
 
 def blocks_of(model: PreTrainedModel) -> list[GPT1Block]:
@@ -53,17 +60,13 @@ def blocks_of(model: PreTrainedModel) -> list[GPT1Block]:
 def compiled_blocks(model: PreTrainedModel, parts: tuple[Callable, Callable, Callable] | None) -> Iterator[None]:
     """Within this context the model runs its compiled `parts`; elsewhere it is as it was.
 
-    All blocks are one graph, which spares the host much of its work. Each is one of its own where something happens
-    between them: hooks, as of FSDP and of recorded outputs, checkpoints, gradients that processes exchange.
+    All blocks are one graph, which spares the host much of its work, or, if they are apart, each one of its own.
     """
     if parts is None:
         yield
         return
     modules, name, compiled = blocks_of(model), "forward", parts[0]
-    are_apart = any(
-        block.gradient_checkpointing or block._forward_hooks or block._forward_pre_hooks for block in modules
-    )
-    if not (are_apart or torch.distributed.is_initialized()):
+    if not are_apart(modules):
         modules, name, compiled = [model.base_model], "run_blocks", parts[1]
     for module in modules:
         setattr(module, name, partial(compiled, module))
