@@ -18,7 +18,7 @@ from ..modeling_gpt1 import GPT1Block, GPT1Model
 
 
 def take_compilation(accelerator: Accelerator, model: PreTrainedModel) -> tuple[Callable, Callable, Callable] | None:
-    """[`compiled_parts`] if compilation is asked for; `None`, too, for models that accelerate compiles as a whole."""
+    """[`compiled_parts`] if asked for, and accelerate compiles nothing; `None` also for models that it compiles."""
     plugin = accelerator.state.dynamo_plugin
     if plugin.backend == DynamoBackend.NO or not blocks_of(model):
         return None
@@ -48,8 +48,9 @@ def compiled_parts(**options) -> tuple[Callable, Callable, Callable]:
 
 def are_apart(blocks: Iterable[GPT1Block]) -> bool:
     """Whether something happens between blocks: hooks, as of FSDP and of recorded outputs, checkpoints, exchanges."""
-    hooks = "gradient_checkpointing _forward_hooks _forward_pre_hooks _backward_hooks".split()
-    return torch.distributed.is_initialized() or any(getattr(block, name) for block in blocks for name in hooks)
+    signs = "gradient_checkpointing _forward_hooks _forward_pre_hooks _backward_hooks".split()
+    has_peers = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return has_peers or any(getattr(block, sign) for block in blocks for sign in signs)
 
 
 def blocks_of(model: PreTrainedModel) -> list[GPT1Block]:
