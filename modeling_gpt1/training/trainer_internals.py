@@ -20,7 +20,7 @@ from transformers.utils import logging
 from ..hub.model_kinds import without_adapter
 from ..storage.locking import one_writer
 from ..storage.writing import check_folder
-from . import checkpoint as files
+from . import checkpoint
 from .batching import length_sampler
 from .measures import Throughput
 from .sharing import EndlessStream, SharedRows, UncountedBatch, share_rows
@@ -87,24 +87,24 @@ class ResumableTrainer(Trainer):
         self._run_dir, limit = self._get_output_dir(trial), self.args.save_total_limit
         with one_writer(self._run_dir) if self.args.should_save else nullcontext():
             if self.args.should_save:
-                files.clear_leftovers(self._run_dir)
-            self._checkpoint = files.checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
+                checkpoint.clear_leftovers(self._run_dir)
+            self._checkpoint = checkpoint.checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
             if self.args.save_strategy != SaveStrategy.NO:
-                files.check_run_dir(self._run_dir, is_new=not resume_from_checkpoint)
+                checkpoint.check_run_dir(self._run_dir, is_new=not resume_from_checkpoint)
             if self._checkpoint is not None:
                 own_model = without_adapter(self.accelerator.unwrap_model(self.model))
-                files.check_architecture(self._checkpoint, own_model.config)
-                files.check_optimizer(self._checkpoint, self.args)
+                checkpoint.check_architecture(self._checkpoint, own_model.config)
+                checkpoint.check_optimizer(self._checkpoint, self.args)
                 self.args.eval_on_start = False  # that evaluation is in the log
             forget_evaluation(self)
-            files.leave_out_tied_weights(self.model)
+            checkpoint.leave_out_tied_weights(self.model)
             trainer_utils.logger.addFilter(_is_said)
             try:
                 output = super().train(self._checkpoint, trial, *args, **kwargs)
             finally:
                 self.args.save_total_limit = limit
                 trainer_utils.logger.removeFilter(_is_said)
-            files.check_weights(self, self._run_dir)  # the last updates may have no log and no checkpoint
+            checkpoint.check_weights(self, self._run_dir)  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def begin_run(self) -> None:
@@ -114,10 +114,10 @@ class ResumableTrainer(Trainer):
         self._last_step, self._may_save = self.state.global_step, False
         if self._checkpoint is None:
             return
-        content = files.read_content(self._checkpoint)
-        files.keep_settings(self._checkpoint, content.get("settings", {}), self.args, self.train_dataset)
+        content = checkpoint.read_content(self._checkpoint)
+        checkpoint.keep_settings(self._checkpoint, content.get("settings", {}), self.args, self.train_dataset)
         is_told = self.args.should_log and self.state.global_step < self.state.max_steps
-        files.plan_anew(self._checkpoint, self.lr_scheduler, self.state.max_steps, is_told)
+        checkpoint.plan_anew(self._checkpoint, self.lr_scheduler, self.state.max_steps, is_told)
         progress = content["progress"]
         self._total_loss_scalar = progress["total_loss"]
         losses = progress["running_losses"]
@@ -208,10 +208,10 @@ class ResumableTrainer(Trainer):
             logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step, 1)
             best = self.state.best_model_checkpoint
             if self.args.should_save and self.args.save_total_limit == 1 and best is not None:
-                files.delete_old_checkpoints(self._run_dir, 1, {os.path.basename(best)})
+                checkpoint.delete_old_checkpoints(self._run_dir, 1, {os.path.basename(best)})
             self.args.save_total_limit = None  # else Trainer deletes all but the best one now, whoever wrote them
         super().log(logs, start_time)
-        files.check_logs(self, logs, self._run_dir)
+        checkpoint.check_logs(self, logs, self._run_dir)
 
     # ---- Writing
 
@@ -220,9 +220,9 @@ class ResumableTrainer(Trainer):
             self.control.should_save = True  # a callback asks during an update: save at its end
             return
         run_dir, name = self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        files.check_weights(self, run_dir)
-        staging = Path(run_dir, files.INCOMPLETE_DIR, name)
-        with self.throughput.paused(), files.explained(self, run_dir, staging):
+        checkpoint.check_weights(self, run_dir)
+        staging = Path(run_dir, checkpoint.INCOMPLETE_DIR, name)
+        with self.throughput.paused(), checkpoint.explained(self, run_dir, staging):
             output_dir, self.args.output_dir, self._is_staging = self.args.output_dir, str(staging.parent), True
             try:
                 super()._save_checkpoint(model, trial=None)  # a trial would have a folder of its own in the staging
@@ -243,11 +243,11 @@ class ResumableTrainer(Trainer):
             if self.args.should_save:
                 self.state.save_to_json(str(staging / "trainer_state.json"))
                 content = {"progress": progress, "save_only_model": self.args.save_only_model}
-                content["settings"] = files.settings_of(self.args, self.train_dataset)
-                files.publish_checkpoint(staging, Path(run_dir, name), content)
+                content["settings"] = checkpoint.settings_of(self.args, self.train_dataset)
+                checkpoint.publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:
             kept = {name, os.path.basename(self.state.best_model_checkpoint or name)}
-            files.delete_old_checkpoints(run_dir, self.args.save_total_limit, kept)
+            checkpoint.delete_old_checkpoints(run_dir, self.args.save_total_limit, kept)
         self.accelerator.wait_for_everyone()
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
@@ -255,13 +255,13 @@ class ResumableTrainer(Trainer):
         if not self.args.should_save:
             return
         if self._is_staging:
-            files.write_model(self, Path(output_dir), state_dict)
+            checkpoint.write_model(self, Path(output_dir), state_dict)
             return
-        staging = Path(output_dir, files.INCOMPLETE_DIR, "model")
-        files.remove_staging(staging)  # left by a process that was killed here
-        with files.explained(self, output_dir, staging):
-            files.write_model(self, staging, state_dict)
-            files.publish_model(staging, Path(output_dir))
+        staging = Path(output_dir, checkpoint.INCOMPLETE_DIR, "model")
+        checkpoint.remove_staging(staging)  # left by a process that was killed here
+        with checkpoint.explained(self, output_dir, staging):
+            checkpoint.write_model(self, staging, state_dict)
+            checkpoint.publish_model(staging, Path(output_dir))
 
 
 class _BeginRun(TrainerCallback):
