@@ -39,7 +39,7 @@ AT_LEAST_1 += "lora_r rehearse num_beams num_return_sequences num_merges max_new
 AT_LEAST_1 += "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps"
 AT_LEAST_0 = "learning_rate weight_decay num_shots num_fewshot"
 LEAST = dict.fromkeys(AT_LEAST_0.split(), 0) | dict.fromkeys(AT_LEAST_1.split(), 1)
-PRESETS = Path(__file__).with_name("presets.yaml")
+PRESETS = yaml.safe_load(Path(__file__).with_name("presets.yaml").read_text(encoding="utf-8"))
 CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
 CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml, .json).")
 
@@ -110,7 +110,7 @@ class CommandParser(HfArgumentParser):
                 raise ValueError(f"{flag} is given twice. Write all its values after one.")
         namespace, rest = super().parse_known_args(words)
         if getattr(namespace, "preset", None):
-            preset = read_settings(PRESETS)[namespace.preset]
+            preset = dict(PRESETS[namespace.preset])
             if namespace.tokenizer_name:
                 del preset["num_merges"]  # of a tokenizer that is learnt
             if namespace.max_steps > 0:

@@ -41,7 +41,7 @@ from ..training.families import FAMILIES, Family, family_of
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import load_model
 from . import runs
-from .arguments import check_model, check_unknown, parser_of
+from .arguments import PRESETS, check_model, check_unknown, parser_of
 
 logger = logging.getLogger(__name__)
 # Held-out perplexity by tokens read, from docs/pretrain.md: small models, with up to so many passes over their text.
@@ -114,7 +114,7 @@ class CorpusArguments:
 class StartArguments(runs.ModelArguments):
     """What training starts from, and what the card says of it."""
 
-    preset: Literal["babylm-10m", "babylm-10m-gpu", "babylm-100m"] | None = HfArg(default=None, help="Sizes, rates.")
+    preset: str | None = HfArg(default=None, help="Sizes and rates to begin with.", metadata={"choices": [*PRESETS]})
     family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": list(FAMILIES)})
     num_merges: int | None = HfArg(default=None, help="Merges of the BPE that is learnt. Default: 40000.")
     prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts to continue at each evaluation.")
