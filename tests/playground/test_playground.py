@@ -192,8 +192,8 @@ def test_a_model_without_language_model_head_has_no_losses_and_says_so(opened, t
     boxes = {"first": FARMER, "answers": "he\nthe train"}
     reading = read(folder, boxes)
     assert {token.loss for sequence in reading.sequences for token in sequence} == {None}
-    expected = read(both, boxes).scores
-    assert reading.scores == [(name, pytest.approx(value, rel=1e-4)) for name, value in expected]  # also on a GPU
+    expected, tolerance = read(both, boxes).scores, 1e-5 if folder.model.device.type == "cpu" else 1e-4
+    assert reading.scores == [(name, pytest.approx(value, rel=tolerance)) for name, value in expected]
     assert reading.notes == ["This model was saved without its language-model head: it has no auxiliary loss."]
     assert "no language-model head to continue a text with. Open one that" in message(make_prompt, folder, boxes, 5)
 
