@@ -24,7 +24,7 @@ from .packing_gpt1 import can_read, first_place, is_whole
 CHUNK_BYTES = 64 * 2**20
 # Rows of logits start at multiples of this many elements: others make products take 1.4 times as long, on GPUs 2 to 3.
 ROW_ALIGNMENT = 64
-# Logits that the CPU normalises at once, and rows of the weight gradient per step: both stay in its cache.
+# Logits normalised at once, and rows of the weight gradient per step: both stay in a CPU's cache. Elsewhere, 256 MiB.
 SOFTMAX_ELEMENTS, GRADIENT_ROWS = 2**19, 4096
 
 

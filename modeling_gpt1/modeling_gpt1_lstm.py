@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The LSTM that the paper compares its Transformer with, under the same heads and the same objective.
 
-The paper gives no detail but what `configuration_gpt1_lstm.py` quotes. Here a linear layer maps the units to the width
-of the embeddings, which the language-model head shares. Layer norms come before and after: without them, embeddings
-drawn from N(0, 0.02) would hardly move the gates.
+Source: section 5 of the paper, which gives no detail but what `configuration_gpt1_lstm.py` quotes. Here a linear layer
+maps the units to the width of the embeddings, which the language-model head shares. Layer norms come before and after:
+without them, embeddings drawn from N(0, 0.02) would hardly move the gates.
 
 Shapes: B examples, T tokens, D hidden, U units.
 """

@@ -30,7 +30,6 @@ from modeling_gpt1 import (
     loss_gpt1,
 )
 from modeling_gpt1 import GPT1LSTMDoubleHeadsModel as LSTM
-from modeling_gpt1.loss_gpt1 import linear_cross_entropy
 from modeling_gpt1.training import trainer as trainers
 from tokenization import BlockCollator, TraversalCollator
 
@@ -99,7 +98,7 @@ def test_operations_on_two_devices_are_refused():
 
 
 def test_the_loss_in_half_precision_multiplies_aligned_matrices(monkeypatch):
-    """The head's 101 rows become 128, in chunks of 20 of the 50 targets, in parts of 13; a CPU has chunks of 5."""
+    """The head's 101 rows become 128, in chunks of at most 20 of the 50 targets and parts of 13; a CPU has 5."""
     monkeypatch.setattr(loss_gpt1, "CHUNK_BYTES", 5 * 101)
     monkeypatch.setattr(loss_gpt1, "SOFTMAX_ELEMENTS", 11)
     rows, make_buffer = [], loss_gpt1._logits_buffer
@@ -108,7 +107,9 @@ def test_the_loss_in_half_precision_multiplies_aligned_matrices(monkeypatch):
 
     def on(place) -> list[torch.Tensor]:
         sides = [side.bfloat16().to(place).requires_grad_() for side in (hidden, weight)]
-        loss, _ = linear_cross_entropy(*sides, torch.arange(50).to(place), torch.linspace(0, 1, 50).to(place))
+        loss, _ = loss_gpt1.linear_cross_entropy(
+            *sides, torch.arange(50).to(place), torch.linspace(0, 1, 50).to(place)
+        )
         loss.backward()
         return [tensor.detach().cpu().float() for tensor in (loss, *(side.grad for side in sides))]
 
