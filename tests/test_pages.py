@@ -208,6 +208,10 @@ def test_the_figures_of_the_readme_are_the_measured_ones():
     their_memory, our_memory, smaller = medians(*race, "step MiB")
     assert f"| {their_time:.1f} s, {their_memory:.0f} MiB | {our_time:.1f} s, {our_memory:.0f} MiB: " in readme
     assert f"**{faster:.1f} × as fast in a fifth of the memory**" in readme and round(1 / smaller, 1) == 0.2
+    loop = newest_result("plain-loop")
+    ours, faster = (json.loads(loop.read_text())["results"][1][name]["median"] for name in ("ours", "ratio"))
+    said = f"reads {round(ours, -3):,.0f} tokens a second, {faster:.2f} times as many as GPT-2's class"
+    assert said in readme and f"({loop.relative_to(ROOT)})" in readme
     agreement = json.loads(parity_path.read_text(encoding="utf-8"))["results"]["agreement"]
     shares = []
     for tokenizer in ("OpenAIGPTTokenizer", "GPT1Tokenizer"):

@@ -5,16 +5,9 @@ import re
 
 import pytest
 import torch
+import transformers
 from helpers_refusals import refusal
 from safetensors.torch import load_file, save_file
-from transformers import (
-    GenerationConfig,
-    GPT2Config,
-    GPT2DoubleHeadsModel,
-    GPT2ForSequenceClassification,
-    GPT2LMHeadModel,
-    GPT2Model,
-)
 
 from modeling_gpt1 import (
     GPT1Config,
@@ -26,13 +19,13 @@ from modeling_gpt1 import (
 )
 
 CASES = [
-    pytest.param(GPT2Model, GPT1Model, True, id="base"),
-    pytest.param(GPT2LMHeadModel, GPT1ForCausalLM, True, id="lm"),
-    pytest.param(GPT2LMHeadModel, GPT1ForCausalLM, False, id="lm, untied"),
-    pytest.param(GPT2DoubleHeadsModel, GPT1DoubleHeadsModel, True, id="double heads"),
-    pytest.param(GPT2DoubleHeadsModel, GPT1DoubleHeadsModel, False, id="double heads, untied"),
-    pytest.param(GPT2DoubleHeadsModel, GPT1ForMultipleChoice, True, id="multiple choice"),
-    pytest.param(GPT2ForSequenceClassification, GPT1ForSequenceClassification, True, id="classification"),
+    pytest.param(transformers.GPT2Model, GPT1Model, True, id="base"),
+    pytest.param(transformers.GPT2LMHeadModel, GPT1ForCausalLM, True, id="lm"),
+    pytest.param(transformers.GPT2LMHeadModel, GPT1ForCausalLM, False, id="lm, untied"),
+    pytest.param(transformers.GPT2DoubleHeadsModel, GPT1DoubleHeadsModel, True, id="double heads"),
+    pytest.param(transformers.GPT2DoubleHeadsModel, GPT1DoubleHeadsModel, False, id="double heads, untied"),
+    pytest.param(transformers.GPT2DoubleHeadsModel, GPT1ForMultipleChoice, True, id="multiple choice"),
+    pytest.param(transformers.GPT2ForSequenceClassification, GPT1ForSequenceClassification, True, id="classification"),
 ]
 
 
@@ -44,8 +37,10 @@ def gpt2_folder(randomise, tmp_path):
         sizes = {"vocab_size": 101, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 24, "n_inner": 48}
         dropouts = {"embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0}
         tokens = {"bos_token_id": 100, "eos_token_id": 100, "pad_token_id": 0}
-        labels = {"num_labels": 1 if model_class is GPT2DoubleHeadsModel else 3}
-        model = randomise(model_class(GPT2Config(**{**sizes, **dropouts, **tokens, **labels, **fields}))).eval()
+        labels = {"num_labels": 1 if model_class is transformers.GPT2DoubleHeadsModel else 3}
+        model = randomise(
+            model_class(transformers.GPT2Config(**{**sizes, **dropouts, **tokens, **labels, **fields}))
+        ).eval()
         model.save_pretrained(tmp_path / "gpt2")
         return model, tmp_path / "gpt2"
 
@@ -61,7 +56,7 @@ def open_folder(model_class, folder, **overrides):
 
 def batch_for(model) -> dict:
     generator = torch.Generator().manual_seed(1)
-    if isinstance(model, GPT2DoubleHeadsModel):
+    if isinstance(model, transformers.GPT2DoubleHeadsModel):
         ids = torch.randint(1, 100, (3, 2, 9), generator=generator)
         return {"input_ids": ids, "mc_token_ids": torch.tensor([[8, 3], [0, 8], [5, 6]])}
     return {"input_ids": torch.randint(1, 100, (3, 9), generator=generator)}
@@ -73,7 +68,7 @@ def outputs_of(model, batch) -> list[torch.Tensor]:
         outputs = model(**batch, output_lm_logits=True)
         return [outputs.lm_logits, outputs.task_logits]
     outputs = model(**batch)
-    if isinstance(model, GPT2DoubleHeadsModel):
+    if isinstance(model, transformers.GPT2DoubleHeadsModel):
         return [outputs.logits, outputs.mc_logits]
     return [outputs[0]]
 
@@ -99,7 +94,7 @@ def test_outputs_are_those_of_gpt2_and_stay_so_when_saved(gpt2_folder, tmp_path,
 
 
 def test_loss_and_gradients_are_those_of_gpt2(gpt2_folder):
-    theirs, folder = gpt2_folder(GPT2LMHeadModel)
+    theirs, folder = gpt2_folder(transformers.GPT2LMHeadModel)
     ours = open_folder(GPT1ForCausalLM, folder)
     ids = batch_for(theirs)["input_ids"]
     losses = [model(input_ids=ids, labels=ids).loss for model in (ours.train(), theirs)]
@@ -120,7 +115,7 @@ def test_loss_and_gradients_are_those_of_gpt2(gpt2_folder):
 
 @pytest.mark.parametrize("fault", ["gelu", "norms", "heads"])
 def test_the_comparison_sees_a_wrong_model(gpt2_folder, fault):
-    theirs, folder = gpt2_folder(GPT2LMHeadModel)
+    theirs, folder = gpt2_folder(transformers.GPT2LMHeadModel)
     overrides = {"gelu": {"hidden_act": "gelu"}, "heads": {"num_attention_heads": 8}}.get(fault, {})
     ours = open_folder(GPT1ForCausalLM, folder, **overrides)
     if fault == "norms":
@@ -132,7 +127,7 @@ def test_the_comparison_sees_a_wrong_model(gpt2_folder, fault):
 
 def test_every_class_opens_the_language_model(gpt2_folder):
     """What the folder has is there; the task heads are fresh."""
-    theirs, folder = gpt2_folder(GPT2LMHeadModel)
+    theirs, folder = gpt2_folder(transformers.GPT2LMHeadModel)
     expected = theirs.transformer.h[1].mlp.c_fc.weight.T
     for model_class in (GPT1Model, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice):
         model, report = model_class.from_pretrained(folder, output_loading_info=True)
@@ -144,8 +139,8 @@ def test_every_class_opens_the_language_model(gpt2_folder):
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"cache_implementation": "static"}], ids=str)
 def test_generation_is_that_of_gpt2(gpt2_folder, options):
-    theirs, folder = gpt2_folder(GPT2LMHeadModel, tie_word_embeddings=False)
-    theirs.generation_config = GenerationConfig(pad_token_id=0, eos_token_id=100)
+    theirs, folder = gpt2_folder(transformers.GPT2LMHeadModel, tie_word_embeddings=False)
+    theirs.generation_config = transformers.GenerationConfig(pad_token_id=0, eos_token_id=100)
     theirs.generation_config.save_pretrained(folder)
     ours = open_folder(GPT1ForCausalLM, folder)
     assert ours.generation_config.eos_token_id == 100
@@ -160,7 +155,7 @@ def test_generation_is_that_of_gpt2(gpt2_folder, options):
 
 def test_files_of_the_hub_are_read(gpt2_folder):
     """Names without a prefix, buffers of masks, and no field but those of 2019, as the published folder has."""
-    theirs, folder = gpt2_folder(GPT2LMHeadModel, n_inner=None, n_embd=64)
+    theirs, folder = gpt2_folder(transformers.GPT2LMHeadModel, n_inner=None, n_embd=64)
     weights = {name.removeprefix("transformer."): w for name, w in load_file(folder / "model.safetensors").items()}
     for layer in range(2):
         weights[f"h.{layer}.attn.bias"] = torch.ones(1, 1, 24, 24).tril()
@@ -178,13 +173,13 @@ def test_files_of_the_hub_are_read(gpt2_folder):
 
 
 def test_fields_of_gpt2_in_our_terms(gpt2_folder):
-    _, folder = gpt2_folder(GPT2LMHeadModel, activation_function="gelu", layer_norm_epsilon=1e-6)
+    _, folder = gpt2_folder(transformers.GPT2LMHeadModel, activation_function="gelu", layer_norm_epsilon=1e-6)
     config = GPT1Config.from_pretrained(folder)
     assert (config.hidden_act, config.intermediate_size, config.layer_norm_epsilon) == ("gelu", 48, 1e-6)
     assert (config.do_layer_norm_before, config.rescale_prenorm_residual, config.traversal) == (True, True, None)
     assert (config.eos_token_id, config.max_position_embeddings, config.sliding_window) == (100, 24, None)
     (folder / "config.json").write_text('{"model_type": "gpt2"}')
-    config, published = GPT1Config.from_pretrained(folder), GPT2Config()
+    config, published = GPT1Config.from_pretrained(folder), transformers.GPT2Config()
     names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
     names += ("bos_token_id", "eos_token_id", "pad_token_id", "layer_norm_epsilon", "initializer_range")
     assert all(getattr(config, name) == getattr(published, name) for name in names)
@@ -194,14 +189,14 @@ def test_fields_of_gpt2_in_our_terms(gpt2_folder):
 @pytest.mark.parametrize(
     ("gpt2_class", "name", "value", "needed"),
     [
-        (GPT2LMHeadModel, "scale_attn_weights", False, True),
-        (GPT2LMHeadModel, "scale_attn_by_inverse_layer_idx", True, False),
-        (GPT2LMHeadModel, "reorder_and_upcast_attn", True, False),
-        (GPT2LMHeadModel, "add_cross_attention", True, False),
-        (GPT2DoubleHeadsModel, "summary_type", "mean", "cls_index"),
-        (GPT2DoubleHeadsModel, "summary_activation", "tanh", None),
-        (GPT2DoubleHeadsModel, "summary_use_proj", False, True),
-        (GPT2DoubleHeadsModel, "summary_proj_to_labels", False, True),
+        (transformers.GPT2LMHeadModel, "scale_attn_weights", False, True),
+        (transformers.GPT2LMHeadModel, "scale_attn_by_inverse_layer_idx", True, False),
+        (transformers.GPT2LMHeadModel, "reorder_and_upcast_attn", True, False),
+        (transformers.GPT2LMHeadModel, "add_cross_attention", True, False),
+        (transformers.GPT2DoubleHeadsModel, "summary_type", "mean", "cls_index"),
+        (transformers.GPT2DoubleHeadsModel, "summary_activation", "tanh", None),
+        (transformers.GPT2DoubleHeadsModel, "summary_use_proj", False, True),
+        (transformers.GPT2DoubleHeadsModel, "summary_proj_to_labels", False, True),
     ],
 )
 def test_a_gpt2_that_computes_something_else_is_refused(gpt2_folder, gpt2_class, name, value, needed):
@@ -211,7 +206,7 @@ def test_a_gpt2_that_computes_something_else_is_refused(gpt2_folder, gpt2_class,
 
 
 def test_fields_that_nobody_translated_are_refused(gpt2_folder):
-    _, folder = gpt2_folder(GPT2LMHeadModel, summary_activation="tanh")  # of a head that is not there
+    _, folder = gpt2_folder(transformers.GPT2LMHeadModel, summary_activation="tanh")  # of a head that is not there
     fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert "Open its folder with `GPT1Config.from_pretrained`" in refusal(GPT1Config.from_dict, fields)
     assert GPT1Config.from_pretrained(folder).do_layer_norm_before
