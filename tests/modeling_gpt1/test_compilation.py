@@ -183,6 +183,8 @@ class TestTrainers:
         with monkeypatch.context() as patch:
             patch.setattr(torch.distributed, "is_initialized", lambda: True)
             assert not is_one_graph()
+            patch.setattr(torch.distributed, "is_available", lambda: False)  # then torch lacks the first
+            assert is_one_graph()
         for number in (0, 3):  # recorded by hooks, of which the graph of the first call knows nothing
             assert is_one_graph()
             with compiled_blocks(model, parts):

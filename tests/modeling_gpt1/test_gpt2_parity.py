@@ -38,9 +38,8 @@ def gpt2_folder(randomise, tmp_path):
         dropouts = {"embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0}
         tokens = {"bos_token_id": 100, "eos_token_id": 100, "pad_token_id": 0}
         labels = {"num_labels": 1 if model_class is transformers.GPT2DoubleHeadsModel else 3}
-        model = randomise(
-            model_class(transformers.GPT2Config(**{**sizes, **dropouts, **tokens, **labels, **fields}))
-        ).eval()
+        config = transformers.GPT2Config(**{**sizes, **dropouts, **tokens, **labels, **fields})
+        model = randomise(model_class(config)).eval()
         model.save_pretrained(tmp_path / "gpt2")
         return model, tmp_path / "gpt2"
 
