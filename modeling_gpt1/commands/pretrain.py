@@ -80,7 +80,9 @@ class CorpusArguments:
     block_length: int | None = HfArg(default=None, help="Tokens per block. Default: the model's number of positions.")
     streaming: bool = HfArg(default=False, help="Tokenise while training; with --max_steps.")
     preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that tokenise. Default: one.")
-    max_eval_blocks: int | None = HfArg(default=None, help="Blocks to evaluate on; the last evaluation uses all.")
+    max_eval_blocks: int | None = HfArg(
+        default=None, help="Blocks to evaluate on; with --eval_strategy the last takes all."
+    )
     max_words: str | None = HfArg(default=None, help="Words to read in all passes, such as 100M.")
     save_at_words: list[str] = HfArg(default_factory=list, help="Save after so many words: 1M 2M, or babylm.")
 
@@ -289,7 +291,10 @@ def main(arguments: list[str]) -> None:
         number, most = len(validation_blocks), corpus_args.max_eval_blocks
         if most is not None and most < number:
             watched = validation_blocks.select([index * number // most for index in range(most)])
-            lines.append(f"evaluation: of {most:,} of these blocks during training, of all at the end")
+            is_only_one = training_args.eval_strategy == "no"
+            validation_blocks = watched if is_only_one else validation_blocks
+            last = "" if is_only_one else " during training, of all at the end"
+            lines.append(f"evaluation: of {most:,} of these blocks{last}")
     saved, words_per_update = {}, None
     if corpus_args.max_words or corpus_args.save_at_words:
         saved, words_per_update, line = plan_words(corpus_args, training_args, len(train_blocks))

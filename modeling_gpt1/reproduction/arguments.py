@@ -95,9 +95,10 @@ def rehearsal_of(arguments: ReproduceArguments) -> ReproduceArguments:
     """The same cells for the first seed, cut to a few updates and rows, in a folder of their own."""
     short = ["--max_steps", str(arguments.rehearse), "--skip_memory_metrics", "false"]
     few = f"--max_eval_samples {REHEARSED_ROWS} --max_predict_samples {REHEARSED_ROWS}".split()
+    once = f"--eval_strategy no --load_best_model_at_end false --max_eval_blocks {REHEARSED_ROWS} --max_words=".split()
     cut = {}
     for name in (flag.removeprefix("--") for flag in PASSED_ON):  # the last of two flags counts
-        cut[name] = [*getattr(arguments, name), *short, *(["--max_words", ""] if PRETRAIN in name else few)]
+        cut[name] = [*getattr(arguments, name), *short, *(once if PRETRAIN in name else few)]
     return replace(
         arguments,
         output_dir=str(Path(arguments.output_dir, REHEARSAL)),

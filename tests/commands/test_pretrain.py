@@ -245,6 +245,13 @@ def test_the_last_evaluation_takes_all_blocks(books, caplog, monkeypatch):
     number = int(re.search(r" for training, (\d+) for evaluation", card)[1])
     assert number > 3 and chosen == [[0, number // 2]]
     assert "/held_out.txt | perplexity |" in card and "split: validation" not in card
+    caplog.clear()
+    limit = ("--max_eval_blocks", "2", "--block_length", "16", "--max_steps", "1")  # one evaluation alone
+    pretrain.main(
+        arguments(books, books / "short", "--tokenizer_name", str(output_dir), "--config_overrides", SIZES, *limit)
+    )
+    assert "evaluation: of 2 of these blocks" in caplog.messages and "blocks:" not in caplog.text
+    assert " for training, 2 for evaluation" in (books / "short" / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(books, caplog):

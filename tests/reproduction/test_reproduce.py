@@ -643,6 +643,7 @@ def test_a_model_that_cannot_be_pre_trained_ends_the_command(from_text, stand_in
 def test_a_rehearsal_pre_trains_for_as_many_updates(from_text, stand_ins, tmp_path):
     reproduce(from_text("--rehearse", "3", lstm=("--max_steps", "9", "--max_words", "5")))
     for words in stand_ins()[:2]:
-        last = {name: value for name, value in zip(words, words[1:], strict=False) if name.startswith("--max_")}
-        assert last == {"--max_words": "", "--max_steps": "3"}
+        pairs = {name: value for name, value in zip(words, words[1:], strict=False) if name.startswith("--")}
+        assert pairs["--max_steps"] == "3" and pairs["--eval_strategy"] == "no" and "--max_words=" in pairs
+        assert pairs["--load_best_model_at_end"] == "false" and pairs["--max_eval_blocks"] == "16"
         assert Path(words[words.index("--output_dir") + 1]).parent == tmp_path / "out" / "rehearsal" / "pretraining"
