@@ -58,16 +58,10 @@ class TiedHead(WeightConverter):
         return super().rename_source_key(source_key) if self.scope_prefix is None else (source_key, None)
 
 
-DECODER_CONVERSION = [
-    WeightConverter(
-        "attn.c_attn.weight",
-        ["attn.q_proj.weight", "attn.k_proj.weight", "attn.v_proj.weight"],
-        operations=[Transpose(0, 1), Chunk(dim=0)],
-    ),
-    WeightConverter(
-        "attn.c_attn.bias", ["attn.q_proj.bias", "attn.k_proj.bias", "attn.v_proj.bias"], operations=[Chunk(dim=0)]
-    ),
-]
+DECODER_CONVERSION = []
+for _kind, _steps in {"weight": [Transpose(0, 1), Chunk(dim=0)], "bias": [Chunk(dim=0)]}.items():
+    _parts = [f"attn.{name}_proj.{_kind}" for name in "qkv"]
+    DECODER_CONVERSION.append(WeightConverter(f"attn.c_attn.{_kind}", _parts, operations=_steps))
 for _theirs, _ours in (("attn.c_proj", "attn.o_proj"), ("mlp.c_fc", "mlp.up_proj"), ("mlp.c_proj", "mlp.down_proj")):
     DECODER_CONVERSION += [
         WeightConverter(f"{_theirs}.weight", f"{_ours}.weight", operations=[Transpose(0, 1)]),
@@ -104,9 +98,8 @@ def base_of_adapter(name: str, **kwargs) -> str | None:
         kwargs: those of `from_pretrained`.
     """
     path = find_adapter_config_file(str(name), **{key: kwargs[key] for key in PLACES if kwargs.get(key) is not None})
-    if path is None or any(
-        Path(path).with_name(file).exists() for file in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
-    ):
+    whole = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
+    if path is None or any(Path(path).with_name(file).exists() for file in whole):
         return None
     base = json.loads(Path(path).read_text(encoding="utf-8")).get("base_model_name_or_path")
     if not base:

@@ -132,7 +132,7 @@ class GPT1Dropout(nn.Dropout):
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         if self.training and draws_noise(hidden_states, self.p):
             return hidden_states * dropout_noise(hidden_states.shape, self.p, hidden_states.dtype)
-        return super().forward(hidden_states)
+        return nn.functional.dropout(hidden_states, self.p, self.training, self.inplace)  # fewer guards of a graph
 
 
 def draws_noise(tensor: torch.Tensor, probability: float) -> bool:
@@ -284,18 +284,33 @@ class GPT1Attention(nn.Module):
         return self.resid_dropout(self.o_proj(attention_output)), attention_weights
 
 
+class MovedTokens(torch.autograd.Function):
+    """Tokens `[N, D]` at the places `index`, each at most once: their gradient is moved back, which needs no sum."""
+
+    @staticmethod
+    def forward(ctx, tokens, index, inverse, is_padding):
+        ctx.save_for_backward(inverse, is_padding)
+        return tokens.index_select(0, index.flatten())
+
+    @staticmethod
+    def backward(ctx, grad):
+        inverse, is_padding = ctx.saved_tensors
+        grad = grad.index_select(0, inverse.flatten())
+        return grad if is_padding is None else grad.masked_fill(is_padding.flatten()[:, None], 0), None, None, None
+
+
 def to_rows(plan: Any, hidden_states: torch.Tensor) -> torch.Tensor:
     """Moves a plan's tokens `[1, N, D]` to its attention rows `[R, L, D]`; their padding holds arbitrary values."""
     if is_without_padding(plan):
         return hidden_states.view(*plan.row_index.shape, -1)
-    return hidden_states[0].index_select(0, plan.row_index.flatten()).view(*plan.row_index.shape, -1)
+    return MovedTokens.apply(hidden_states[0], plan.row_index, plan.row_place, None).view(*plan.row_index.shape, -1)
 
 
 def from_rows(plan: Any, hidden_states: torch.Tensor) -> torch.Tensor:
-    """Inverse of `to_rows`: from `[R, L, D]` to `[1, N, D]`."""
+    """Inverse of `to_rows`: from `[R, L, D]` to `[1, N, D]`. The rows' padding gets no gradient."""
     if is_without_padding(plan):
         return hidden_states.flatten(0, 1)[None]
-    return hidden_states.flatten(0, 1).index_select(0, plan.row_place)[None]
+    return MovedTokens.apply(hidden_states.flatten(0, 1), plan.row_place, plan.row_index, plan.row_is_padding)[None]
 
 
 def is_without_padding(plan: Any) -> bool:
@@ -824,10 +839,14 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         """transformers' masks for a static cache; that for one token by two kernels instead of a dozen."""
         has_boolean_masks = way_of_packing(config) not in (None, VARIABLE_LENGTH)
         is_plain = has_boolean_masks and SLIDING_ATTENTION not in config.attention_of_layers
-        if not is_plain or inputs_embeds.shape[1] > 1 or attention_mask is None:
+        if not is_plain or inputs_embeds.shape[1] > 1:
             return create_masks_for_generate(config, inputs_embeds, attention_mask, **kwargs)
-        length = kwargs[CACHE].layers[0].max_cache_len
-        return nn.functional.pad(attention_mask.bool(), (0, length - attention_mask.shape[1]))[:, None, None]
+        layer = kwargs[CACHE].layers[0]
+        if attention_mask is None:  # `generate` leaves out a mask without padding
+            mask = torch.arange(layer.max_cache_len, device=inputs_embeds.device)[None] <= layer.get_seq_length()
+        else:
+            mask = nn.functional.pad(attention_mask.bool(), (0, layer.max_cache_len - attention_mask.shape[1]))
+        return mask[:, None, None]
 
     def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):
         super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)
@@ -988,13 +1007,5 @@ class GPT1ForMultipleChoice(GPT1TaskModel):
     output_class = MultipleChoiceModelOutput
 
 
-__all__ = [
-    "GPT1CausalLMOutput",
-    "GPT1DoubleHeadsModel",
-    "GPT1DoubleHeadsModelOutput",
-    "GPT1ForCausalLM",
-    "GPT1ForMultipleChoice",
-    "GPT1ForSequenceClassification",
-    "GPT1Model",
-    "GPT1PreTrainedModel",
-]
+__all__ = ["GPT1CausalLMOutput", "GPT1DoubleHeadsModel", "GPT1DoubleHeadsModelOutput", "GPT1ForCausalLM"]
+__all__ += ["GPT1ForMultipleChoice", "GPT1ForSequenceClassification", "GPT1Model", "GPT1PreTrainedModel"]

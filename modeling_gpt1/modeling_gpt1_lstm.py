@@ -238,11 +238,5 @@ class GPT1LSTMForMultipleChoice(GPT1LSTMPreTrainedModel, GPT1ForMultipleChoice):
     decoder_class = GPT1LSTMModel
 
 
-__all__ = [
-    "GPT1LSTMDoubleHeadsModel",
-    "GPT1LSTMForCausalLM",
-    "GPT1LSTMForMultipleChoice",
-    "GPT1LSTMForSequenceClassification",
-    "GPT1LSTMModel",
-    "GPT1LSTMPreTrainedModel",
-]
+__all__ = ["GPT1LSTMDoubleHeadsModel", "GPT1LSTMForCausalLM", "GPT1LSTMForMultipleChoice"]
+__all__ += ["GPT1LSTMForSequenceClassification", "GPT1LSTMModel", "GPT1LSTMPreTrainedModel"]

@@ -217,15 +217,13 @@ def read_sequences(
         packs = plan.row_is_shared is None  # without masks, sequences cannot share a beginning
     if can_read(given) or (packs and mc_token_ids is not None):  # padding has no hidden states of its own
         check_extracted(positions, mask, is_present, (*shape, length))
-    inputs_of_decoder = inputs
+    for_decoder = inputs
     if packs:
-        inputs_of_decoder = packed_inputs(config, way, plan, inputs["input_ids"])
+        for_decoder = packed_inputs(config, way, plan, inputs["input_ids"])
     elif plan is not None and position_ids is None and not can_read(given):
-        inputs_of_decoder = inputs | {"attention_mask": None}  # a mask would make the host wait
+        for_decoder = inputs | {"attention_mask": None}  # a mask would make the host wait
     lm_mask, packed_index = flat("lm_mask", lm_mask, length), plan.packed_index if packs else None
-    return Sequences(
-        inputs["input_ids"], mask, lm_mask, is_present, positions, shape, inputs_of_decoder, plan, packed_index
-    )
+    return Sequences(inputs["input_ids"], mask, lm_mask, is_present, positions, shape, for_decoder, plan, packed_index)
 
 
 def packed_inputs(config: GPT1Config, way: str, plan: Any, input_ids: torch.LongTensor) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class BatchPlan:
         position_ids (`[1, N]`): their positions.
         packed_index (`[S, T]`): the token of the N for each place of the batch, 0 for padding.
         row_index (`[R, L]`): the token of the N for each place of attention's rows, 0 for padding.
+        row_is_padding (`[R, L]`): True at the padding of attention's rows.
         row_place (`[N]`): the place of each token in the flat R · L places.
         row_sequence (`[R, L]`): the sequence at each place of the rows, −1 for padding; `None` if nothing is shared.
         row_is_shared (`[R, L]`): True in a shared beginning; `None` if nothing is shared.
@@ -54,6 +55,7 @@ class BatchPlan:
     position_ids: torch.LongTensor | None = None
     packed_index: torch.LongTensor | None = None
     row_index: torch.LongTensor | None = None
+    row_is_padding: torch.BoolTensor | None = None
     row_place: torch.LongTensor | None = None
     row_sequence: torch.LongTensor | None = None
     row_is_shared: torch.BoolTensor | None = None
@@ -164,7 +166,7 @@ def _attention_rows(starts: np.ndarray, prefixes: np.ndarray | None, sequences: 
     places = np.arange(lengths.max())
     is_filled = places < lengths[:, None]
     row_index = (starts[:, None] + places) * is_filled
-    rows = {"row_index": row_index, "row_place": np.flatnonzero(is_filled)}
+    rows = {"row_index": row_index, "row_is_padding": ~is_filled, "row_place": np.flatnonzero(is_filled)}
     if prefixes is not None:
         rows["row_sequence"] = np.where(is_filled, sequences[row_index], -1)
         rows["row_is_shared"] = places < prefixes[:, None]

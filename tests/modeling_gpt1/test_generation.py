@@ -9,7 +9,7 @@ from helpers_refusals import refusal
 from transformers import DynamicCache, GenerationConfig, StaticCache, TextIteratorStreamer
 from transformers.masking_utils import create_masks_for_generate
 
-from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1 import GPT1ForCausalLM, modeling_gpt1
 from modeling_gpt1.modeling_gpt1 import CACHE
 
 LIMIT = 24  # positions of the tiny models
@@ -125,14 +125,19 @@ def test_positions_may_be_given(model, use_cache):
     assert later[:, 7:].tolist() != [tokens[:5] for tokens in generated]
 
 
-def test_a_tokens_mask_for_a_static_cache_is_that_of_transformers(model):
+def test_a_tokens_mask_for_a_static_cache_is_that_of_transformers(model, monkeypatch):
     given = {CACHE: StaticCache(config=model.config, max_cache_len=LIMIT)}
     batch = left_padded([prompt[:3] for prompt in PROMPTS])
     model(batch["input_ids"][:, :2], attention_mask=batch["attention_mask"][:, :2], **given)
     given |= {"inputs_embeds": torch.empty(3, 1, 0), "attention_mask": batch["attention_mask"]}
+    expected = [create_masks_for_generate(model.config, **given | mask) for mask in ({}, {"attention_mask": None})]
+    monkeypatch.setattr(modeling_gpt1, "create_masks_for_generate", None)
     made = model.create_masks_for_generate(model.config, **given)
-    torch.testing.assert_close(made, create_masks_for_generate(model.config, **given))  # shape and type, too
+    torch.testing.assert_close(made, expected[0])  # shape and type, too
     assert made[:, 0, 0, :4].tolist() == [[True] * 3 + [False]] * 2 + [[False, False, True, False]]
+    unpadded = model.create_masks_for_generate(model.config, **given | {"attention_mask": None})
+    torch.testing.assert_close(unpadded.expand(3, -1, -1, -1), expected[1])
+    assert unpadded.shape == (1, 1, 1, LIMIT) and unpadded.sum() == 3
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])

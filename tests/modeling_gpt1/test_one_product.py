@@ -5,10 +5,11 @@ import torch
 from helpers_packing import pad, planned, ragged_choices, results
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2DoubleHeadsModel, GPT2LMHeadModel
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, modeling_gpt1
 from modeling_gpt1.modeling_gpt1 import GPT1Attention, has_one_product
+from tokenization.planning import plan_batch
 
 # Views, and new memory without numbers.
 WITHOUT_WORK = (
@@ -48,29 +49,44 @@ def test_it_serves_plain_layers_in_training_on_an_accelerator():
 
 
 class Operations(TorchDispatchMode):
-    number = 0
+    number = sums = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         self.number += function.overloadpacket.__name__ not in WITHOUT_WORK
+        self.sums += function.overloadpacket.__name__.startswith("index_add")
         return function(*args, **(kwargs or {}))
 
 
-def count_operations(model, ids) -> int:
-    """Of forward and backward under autocast."""
+def count_operations(model, **batch) -> tuple[int, int]:
+    """Of forward and backward under autocast: all, and sums of tokens by their places."""
     with Operations() as operations:
         with torch.autocast("cpu", torch.bfloat16):
-            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+            outputs = model(**batch)
+            loss = outputs.loss if outputs.get("mc_loss") is None else outputs.loss + outputs.mc_loss / 2
         loss.backward()
-    return operations.number
+    return operations.number, operations.sums
 
 
-def test_a_step_has_fewer_operations_than_one_of_gpt2(forced, monkeypatch):
+@pytest.mark.parametrize("num_sequences", [None, 1, 2, 4])  # pre-training, and the shapes of fine-tuning
+def test_a_step_has_fewer_operations_than_one_of_gpt2(forced, monkeypatch, num_sequences):
     monkeypatch.setattr(modeling_gpt1, "draws_noise", lambda *inputs: False)  # faster on CPUs alone
-    sizes = {"vocab_size": 90, "n_embd": 16, "n_layer": 6, "n_head": 2, "n_positions": 16}
-    ours = GPT1ForCausalLM(GPT1Config(**sizes)).train()
-    theirs = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)).train()
-    ids = torch.randint(1, 90, (2, 16), generator=torch.Generator().manual_seed(0))
-    number = count_operations(ours, ids)
-    assert number < count_operations(theirs, ids)
+    sizes = {"vocab_size": 90, "n_embd": 16, "n_layer": 12, "n_head": 2, "n_positions": 16}
+    of_gpt2 = GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)
+    if num_sequences is None:
+        ours, theirs = GPT1ForCausalLM(GPT1Config(**sizes)), GPT2LMHeadModel(of_gpt2)
+        ids = torch.randint(1, 90, (2, 16), generator=torch.Generator().manual_seed(0))
+        batch = of_theirs = {"input_ids": ids, "labels": ids}
+    else:
+        traversal = {1: "classification", 2: "similarity", 4: "multiple_choice"}[num_sequences]
+        ours, theirs = GPT1DoubleHeadsModel(GPT1Config(**sizes, traversal=traversal)), GPT2DoubleHeadsModel(of_gpt2)
+        ids = torch.randint(1, 90, (3, num_sequences, 16), generator=torch.Generator().manual_seed(0))
+        ids[:, :, :9], mask, labels = ids[:, :1, :9], torch.ones_like(ids), torch.zeros(3, dtype=torch.int64)
+        mask[0, -1, 12:] = 0
+        both = {"input_ids": ids, "attention_mask": mask, "mc_token_ids": mask.sum(-1) - 1}
+        batch = {**both, "labels": labels, "plan": plan_batch(mask, [9] * 3)}
+        of_theirs = {**both, "labels": ids.masked_fill(mask == 0, -100), "mc_labels": labels}
+    number, sums = count_operations(ours.train(), **batch)
+    assert number < count_operations(theirs.train(), **of_theirs, use_cache=False)[0]
+    assert sums <= 2  # of the hidden states that predict, and of the rows' losses; none of a layer
     monkeypatch.setattr(modeling_gpt1, "has_one_product", lambda *inputs: False)
-    assert count_operations(ours, ids) > 1.1 * number
+    assert count_operations(ours, **batch)[0] > 1.1 * number

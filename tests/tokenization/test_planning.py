@@ -43,6 +43,7 @@ def test_padding_is_left_out():
     assert lists(plan, "token_index", "position_ids") == [[0, 1, 3, 4, 5, 6], [[0, 1, 0, 1, 2, 0]]]
     assert lists(plan, "packed_index") == [[[0, 1, 0], [2, 3, 4], [5, 0, 0]]]
     assert lists(plan, "row_index", "row_place") == [[[0, 1, 0], [2, 3, 4], [5, 0, 0]], [0, 1, 3, 4, 5, 6]]
+    assert plan.row_is_padding.long().tolist() == [[0, 0, 1], [0, 0, 0], [0, 1, 1]]
     assert lists(plan, "target_tokens", "target_sources") == [[1, 3, 4], [0, 2, 3]]
     for mask in ([[0, 1, 1]], [[1, 0, 1]]):
         with pytest.raises(ValueError, match="needs padding at the end of each sequence"):
@@ -118,7 +119,7 @@ def test_plans_of_the_collators(tiny_tokenizer):
 def test_a_plan_moves_with_its_batch(monkeypatch):
     batch = planned(pad(ragged_choices()))
     given = tensors(batch["plan"])
-    assert len(given) == 10
+    assert len(given) == 11
     moved = send_to_device(batch, torch.device("meta"), non_blocking=True)["plan"]
     assert moved.shape == batch["plan"].shape and all(part.is_meta for part in tensors(moved).values())
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: ~tensor)
