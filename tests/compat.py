@@ -23,23 +23,14 @@ ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = ROOT / ".venv" / "compat"
 RESULTS = ROOT / "benchmarks" / "results"
 # What breaks first where another release differs: models, trainers, checkpoints, the hub's code, the tokenizer.
-CORE = (
-    "tests/modeling_gpt1/test_common.py",
-    "tests/modeling_gpt1/test_modeling_gpt1.py",
-    "tests/modeling_gpt1/test_generation.py",
-    "tests/modeling_gpt1/test_openai_parity.py",
-    "tests/modeling_gpt1/test_conversion.py",
-    "tests/modeling_gpt1/training/test_trainer.py",
-    "tests/modeling_gpt1/training/test_trainer_internals.py",
-    "tests/modeling_gpt1/training/test_divergence.py",
-    "tests/modeling_gpt1/training/test_checkpoint.py::TestExactResume",
-    "tests/modeling_gpt1/training/test_checkpoint.py::test_two_processes",
-    "tests/modeling_gpt1/hub",
-    "tests/hub/test_hub_code.py",
-    "tests/integration/test_pipelines.py",
-    "tests/tokenization/test_tokenization_gpt1.py",
-    "tests/tokenization/test_collator.py",
-)
+OF_MODELS = "common modeling_gpt1 generation openai_parity conversion".split()
+CORE = [f"tests/modeling_gpt1/test_{name}.py" for name in OF_MODELS]
+CORE += [f"tests/modeling_gpt1/training/test_{name}.py" for name in ("trainer", "trainer_internals", "divergence")]
+CORE += [
+    f"tests/modeling_gpt1/training/test_checkpoint.py::{name}" for name in ("TestExactResume", "test_two_processes")
+]
+CORE += ["tests/modeling_gpt1/hub", "tests/hub/test_hub_code.py", "tests/integration/test_pipelines.py"]
+CORE += ["tests/tokenization/test_tokenization_gpt1.py", "tests/tokenization/test_collator.py"]
 
 
 @dataclass(frozen=True)

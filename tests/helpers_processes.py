@@ -20,11 +20,10 @@ from modeling_gpt1.training.launch import end_processes
 # batch, a process without a row, or a micro-batch without one.
 RUNS = {
     "classification": (11, 2, 3, "sequential"),
-    "similarity": (9, 2, 2, "sequential"),
-    "regression": (9, 2, 2, "sequential"),
-    "without auxiliary": (9, 2, 2, "sequential"),
-    "evaluated before": (9, 2, 2, "sequential"),
-    "uneven batches": (9, 2, 2, "sequential"),
+    **dict.fromkeys(
+        ("similarity", "regression", "without auxiliary", "evaluated before", "uneven batches"),
+        (9, 2, 2, "sequential"),
+    ),
     "entailment": (1, 4, 2, "random"),
     "multiple_choice": (9, 2, 2, "group_by_length"),
     "few choices": (2, 1, 3, "sequential"),

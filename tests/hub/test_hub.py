@@ -70,12 +70,8 @@ def visit(tmp_path_factory):
         environment = {
             **inherited,
             "PYTHONPATH": python_path(package, ROOT / "tests"),
-            "HF_ENDPOINT": hub.url,
-            "HF_HOME": str(folder / "home"),
-            "HF_TOKEN": "hf_write",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_HUB_DISABLE_XET": "1",
-            "TMPDIR": str(folder),
+            **{"HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "home"), "HF_TOKEN": "hf_write"},
+            **{"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1", "TMPDIR": str(folder)},
         }
         command = [sys.executable, str(ROOT / "tests" / "hub" / "client.py"), str(folder)]
         subprocess.run(command, env=environment, cwd=folder, check=True, timeout=300)

@@ -111,12 +111,9 @@ def make_fine_tuning(folder, callbacks=(), **more) -> GPT1Trainer:
 def end_of(trainer, training_loss: float) -> dict:
     """All that must not depend on where a run was cut."""
     return {
-        "weights": trainer.model.state_dict(),
-        "optimizer": trainer.optimizer.state_dict(),
-        "scheduler": trainer.lr_scheduler.state_dict(),
-        "log": without_times(trainer.state.log_history),
-        "training_loss": training_loss,
-        "tokens": trainer.state.num_input_tokens_seen,
+        **{"weights": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()},
+        **{"scheduler": trainer.lr_scheduler.state_dict(), "log": without_times(trainer.state.log_history)},
+        **{"training_loss": training_loss, "tokens": trainer.state.num_input_tokens_seen},
         "flos": trainer.state.total_flos,
         "best": (trainer.state.best_metric, os.path.basename(trainer.state.best_model_checkpoint or "")),
     }

@@ -19,9 +19,8 @@ DROPOUTS = {
 LENGTH = 14
 NAMES = {
     "gpt2": {"perplexity"},
-    "bert": {"mlm_loss", "sentence_loss"},
+    **dict.fromkeys(("bert", "albert"), {"mlm_loss", "sentence_loss"}),
     "roberta": {"mlm_loss"},
-    "albert": {"mlm_loss", "sentence_loss"},
     "bart": {"denoising_loss"},
 }
 
