@@ -82,8 +82,5 @@ __all__ = [
     *modeling_gpt1.__all__,
     *modeling_gpt1_lstm.__all__,
     *(name for names in _ON_DEMAND.values() for name in names.split()),
-    "NOVELS",
-    "GPT1Tokenizer",
-    "TraversalCollator",
-    "add_control_tokens",
+    *"NOVELS GPT1Tokenizer TraversalCollator add_control_tokens".split(),
 ]

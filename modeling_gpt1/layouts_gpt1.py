@@ -98,10 +98,16 @@ def base_of_adapter(name: str, **kwargs) -> str | None:
         kwargs: those of `from_pretrained`.
     """
     path = find_adapter_config_file(str(name), **{key: kwargs[key] for key in PLACES if kwargs.get(key) is not None})
-    whole = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
-    if path is None or any(Path(path).with_name(file).exists() for file in whole):
+    if path is None:
         return None
     base = json.loads(Path(path).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    if any(Path(path).with_name(file).exists() for file in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)):
+        if base == str(name):  # on whose weights it was trained
+            return None
+        raise ValueError(
+            f"{name} holds a whole model and an adapter that was trained on another, {base}. Move adapter_config.json "
+            f"away to open the model, or {SAFE_WEIGHTS_NAME} to open the adapter."
+        )
     if not base:
         raise ValueError(
             f"{name} holds an adapter, but its adapter_config.json names no `base_model_name_or_path`: the model that "

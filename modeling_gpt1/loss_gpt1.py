@@ -70,7 +70,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # Small weights underflow in half precision: products use weights scaled to at most 1, sums the true ones.
         largest = target_weights.abs().amax().clamp(min=torch.finfo(sum_dtype).tiny) if len(target_weights) else 1.0
         token_losses = torch.zeros(hidden_states.shape[:1], dtype=sum_dtype, device=hidden_states.device)
-        grad_hidden = torch.empty_like(hidden_states) if trains_hidden else None
+        # In float16 gradients would leave the range before a scaled loss brings them back; autograd narrows them.
+        of_hidden, of_weight = (sum_dtype if x.dtype == torch.float16 else x.dtype for x in (hidden_states, weight))
+        grad_hidden = torch.empty_like(hidden_states, dtype=of_hidden) if trains_hidden else None
         grad_weight = torch.empty_like(weight, dtype=sum_dtype) if trains_weight else None
         compute_weight = weight.to(dtype)  # [V, D]
         if not weight.is_cpu and dtype != sum_dtype:
@@ -104,7 +106,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if needs_grad:
             expected_grad = torch.as_tensor(expected_grad, dtype=sum_dtype, device=loss.device)
             if trains_weight:
-                grad_weight = grad_weight.mul_(largest).mul_(expected_grad).to(weight.dtype)
+                grad_weight = grad_weight.mul_(largest).mul_(expected_grad).to(of_weight)
             ctx.save_for_backward(grad_hidden, grad_weight, expected_grad)
         ctx.mark_non_differentiable(token_losses)
         return loss, token_losses

@@ -267,17 +267,9 @@ class GPT1Attention(nn.Module):
         attention_function: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        attention_output, attention_weights = attention_function(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=self.config.attn_pdrop if self.training else 0.0,
-            scaling=self.scaling,
-            sliding_window=self.sliding_window,  # for kernels that take no mask
-            **kwargs,
-        )
+        kwargs["sliding_window"] = self.sliding_window  # for kernels that take no mask
+        kwargs |= {"dropout": self.config.attn_pdrop if self.training else 0.0, "scaling": self.scaling}
+        attention_output, attention_weights = attention_function(self, query, key, value, attention_mask, **kwargs)
         attention_output = attention_output.reshape(*head_shape[:-2], -1)  # [B, T, D]; from engines [B · T, D]
         if rows is not None:
             attention_output = from_rows(rows, attention_output)

@@ -36,16 +36,8 @@ def __getattr__(name: str):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = [
-    *(name for names in _DATA.values() for name in names),
-    "BatchPlan",
-    "BlockCollator",
-    "GPT1Tokenizer",
-    "TraversalCollator",
-    "add_control_tokens",
-    "capitalise",
-    "join_continuation",
-    "join_words",
-    "open_tokenizer",
-    "pack_documents",
-]
+__all__ = [name for names in _DATA.values() for name in names]
+__all__ += (
+    "BatchPlan BlockCollator GPT1Tokenizer TraversalCollator add_control_tokens capitalise join_continuation ".split()
+)
+__all__ += "join_words open_tokenizer pack_documents".split()

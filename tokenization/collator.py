@@ -26,7 +26,7 @@ NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
 
 @dataclass
 class BlockCollator:
-    """Makes a batch of blocks: pads shorter ones on the right and uses every real token as a label.
+    """Makes a batch of blocks: pads shorter ones on the right. Rows without `labels` have every real token as a label.
 
     transformers' `DataCollatorForLanguageModeling` ignores every label with the id of the padding token. GPT-1 pads
     with its unknown token, so unknown characters would never be predicted.
@@ -46,7 +46,10 @@ class BlockCollator:
         """`input_ids`, `attention_mask` and `labels`, each `[B, T]`, and `plan`; labels are -100 at padding."""
         id_lists = {"input_ids": [list(row["input_ids"]) for row in rows]}
         batch = dict(self.tokenizer.pad(id_lists, padding_side="right", return_tensors="pt"))
-        batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+        batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, NO_LABEL)
+        for labels, row in zip(batch["labels"], rows, strict=True):
+            if row.get("labels") is not None:  # such as of a dialogue whose prompts are no targets
+                labels[: len(row["labels"])] = torch.as_tensor(row["labels"])
         return batch | {"plan": plan_blocks(batch["attention_mask"])} if self.plan else batch
 
 
@@ -261,9 +264,8 @@ class TraversalCollator:
 
     def _label_of(self, given: Any) -> Any:
         """A label that a row holds; None where it is none, or the hidden one."""
-        if getattr(given, "ndim", None) == 0:
-            given = given.item()  # numpy and torch scalars of formatted data sets
-        return None if not getattr(given, "ndim", 0) and given == self.hidden_label else given
+        given = given.tolist() if hasattr(given, "tolist") else given  # numpy and torch of formatted data sets
+        return None if given == self.hidden_label else given
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         return self.tokenizer(
@@ -318,7 +320,7 @@ class TraversalCollator:
                     f"{', '.join(row)}. Correct `columns`; under Trainer set remove_unused_columns=False."
                 )
             value = row[column]
-            values.extend(value if isinstance(value, (list, tuple)) else [value])
+            values.extend(value if isinstance(value, (list, tuple, np.ndarray)) else [value])
         return values
 
     def _checked(self, text: Any, role: str, name: str) -> str:

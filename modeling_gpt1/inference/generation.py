@@ -86,6 +86,10 @@ def continue_prompts(
         raise ValueError(f"A {type(model).__name__} continues no text. Open the folder with GPT1ForCausalLM.")
     if "max_length" in options:
         raise ValueError("`max_length` would count the prompt, too. Pass `max_new_tokens`.")
+    if options.get("return_dict_in_generate"):
+        raise ValueError("`return_dict_in_generate` gives no texts. Call `model.generate` for more than texts.")
+    if not prompts:
+        return []
     stop = [stop] if isinstance(stop, str) else stop
     newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
     encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens)

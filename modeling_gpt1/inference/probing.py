@@ -52,8 +52,9 @@ def unchanged(model: PreTrainedModel) -> Iterator[None]:
     finally:
         is_same = _versions(model) == versions  # RWKV scales its weights in place, and notes it in an attribute
         for content, copy in before if is_same else ():
-            content.clear()
-            content.update(copy)
+            for key in content.keys() - copy.keys():
+                del content[key]
+            content.update(copy)  # never empty: another thread may ask the model, too
         for module, was_training in modes:
             module.training = was_training
 

@@ -39,24 +39,13 @@ class Column:
         return [f"{split}_{part}" for part in self.parts] or [split]
 
 
-COLUMNS = {
-    "mnli-m": Column("MNLI-m", "mnli", ("matched",)),
-    "mnli-mm": Column("MNLI-mm", "mnli", ("mismatched",)),
-    "snli": Column("SNLI", "snli"),
-    "scitail": Column("SciTail", "scitail"),
-    "qnli": Column("QNLI", "qnli"),
-    "rte": Column("RTE", "rte"),
-    "story_cloze": Column("Story Cloze", "story_cloze"),
-    "race-m": Column("RACE-m", "race-middle"),
-    "race-h": Column("RACE-h", "race-high"),
-    "race": Column("RACE", "race"),
-    "cola": Column("CoLA", "cola"),
-    "sst2": Column("SST-2", "sst2"),
-    "mrpc": Column("MRPC", "mrpc"),
-    "stsb": Column("STS-B", "stsb"),
-    "qqp": Column("QQP", "qqp"),
-    "mnli": Column("MNLI", "mnli", ("matched", "mismatched")),
-}
+COLUMNS = {"mnli-m": Column("MNLI-m", "mnli", ("matched",)), "mnli-mm": Column("MNLI-mm", "mnli", ("mismatched",))}
+COLUMNS |= {"snli": Column("SNLI", "snli"), "scitail": Column("SciTail", "scitail"), "qnli": Column("QNLI", "qnli")}
+COLUMNS |= {"rte": Column("RTE", "rte"), "story_cloze": Column("Story Cloze", "story_cloze")}
+COLUMNS |= {"race-m": Column("RACE-m", "race-middle"), "race-h": Column("RACE-h", "race-high")}
+COLUMNS |= {"race": Column("RACE", "race"), "cola": Column("CoLA", "cola"), "sst2": Column("SST-2", "sst2")}
+COLUMNS |= {"mrpc": Column("MRPC", "mrpc"), "stsb": Column("STS-B", "stsb"), "qqp": Column("QQP", "qqp")}
+COLUMNS |= {"mnli": Column("MNLI", "mnli", ("matched", "mismatched"))}
 LABELS = {column.task: column.label for column in COLUMNS.values()}
 # Columns that are parts of another column in tables 2 and 3.
 PARTS = ("mnli-m", "mnli-mm", "race-m", "race-h")

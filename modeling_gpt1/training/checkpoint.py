@@ -41,7 +41,11 @@ OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "ad
 SETTINGS = [*OF_OPTIMIZER, "per_device_train_batch_size", "gradient_accumulation_steps", "world_size", "seed"]
 SETTINGS += "optim lr_scheduler_type warmup_steps max_grad_norm lm_coef train_sampling_strategy data_seed".split()
 ALIKE = {"adamw_torch", "adamw_torch_fused"}  # optimizers with the same state
+# What decides a model's numbers beside its sizes and weights.
+NO_SIZES = "hidden_act activation_function layer_norm_epsilon layer_norm_eps do_layer_norm_before sliding_window "
+NO_SIZES = f"{NO_SIZES} layer_types tie_word_embeddings".split()
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
+_ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 
 
 class CheckpointError(OSError):
@@ -146,14 +150,16 @@ def find_fault(folder: str | os.PathLike) -> str | None:
 
 
 def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
-    """Refuses a model of other sizes: heads are no shape of a weight, and ALBERT's layers share their weights."""
-    path = Path(checkpoint, CONFIG_NAME)
-    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}  # none of a sharded model
-    for name, size in config.to_dict().items():
-        if type(size) is int and not name.endswith("_token_id") and before.get(name, size) != size:
+    """Refuses another model whose weights fit: heads are no shape of one, and ALBERT's layers share theirs."""
+    if not Path(checkpoint, CONFIG_NAME).is_file():  # of a sharded model
+        return
+    before = type(config).from_pretrained(checkpoint).to_dict()  # the file has no defaults
+    for name, now in config.to_dict().items():
+        is_size = type(now) is int and not name.endswith("_token_id")
+        if (is_size or name in NO_SIZES) and before.get(name, now) != now:
             raise ValueError(
                 f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {before[name]}, but this "
-                f"run's has {size}. Give the model the old one, or start a new run in another folder."
+                f"run's has {now}. Give the model the old one, or start a new run in another folder."
             )
 
 
@@ -220,10 +226,17 @@ def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> 
     remove_staging(staging)
 
 
-def leave_out_tied_weights(model: torch.nn.Module) -> None:
+@contextmanager
+def tied_weights_left_out(model: torch.nn.Module) -> Iterator[None]:
     """Saves a tied weight once, also of a gathered state with two copies; Trainer calls its other name not missing."""
-    if isinstance(model, PreTrainedModel):  # no adapter
-        model._keys_to_ignore_on_save = {*(model._keys_to_ignore_on_save or ()), *model.all_tied_weights_keys}
+    is_whole, before = isinstance(model, PreTrainedModel), getattr(model, "_keys_to_ignore_on_save", None)
+    if is_whole and getattr(model.config, "tie_word_embeddings", True):  # it may have been untied since it was opened
+        model._keys_to_ignore_on_save = {*(before or ()), *model.all_tied_weights_keys}
+    try:
+        yield
+    finally:
+        if is_whole:
+            model._keys_to_ignore_on_save = before
 
 
 def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: set[str]) -> None:
@@ -268,7 +281,8 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
         getattr(adapter, "trainable_token_indices", None) for adapter in model.peft_config.values()
     ):
         options["save_embedding_layers"] = False  # PEFT would write all of them, as the model has new tokens
-    model.save_pretrained(str(folder), state_dict=state_dict, **options)
+    with tied_weights_left_out(model):
+        model.save_pretrained(str(folder), state_dict=state_dict, **options)
     if own_model is not model:  # what the adapter's base does not know: tokens, task, classes
         own_model.config.architectures = [type(own_model).__name__]
         own_model.config.save_pretrained(str(folder))
@@ -285,13 +299,20 @@ def publish_model(staging: Path, folder: Path) -> None:
     """Moves a saved model to its place. A card that is there stays, and the weights of an older save go."""
     if (folder / CARD_NAME).exists():
         (staging / CARD_NAME).unlink(missing_ok=True)
-    weights = {path.name for path in staging.iterdir() if _WEIGHTS.fullmatch(path.name)}
+    weights = {path.name for path in staging.iterdir() if _is_weight(path)}
     publish_files(staging, folder)
-    older = [path for path in folder.iterdir() if weights and _WEIGHTS.fullmatch(path.name)]
+    older = [path for path in folder.iterdir() if weights and _is_weight(path)]
     # The index goes before the files that it lists: at any moment, what is opened is whole.
     for path in sorted(older, key=lambda path: path.suffix != ".json"):
         if path.name not in weights:
             path.unlink()
+
+
+def _is_weight(path: Path) -> bool:
+    """Also of an adapter, whose two files together would be put on a whole model."""
+    if path.name in _ADAPTER:
+        return all(path.with_name(name).is_file() for name in _ADAPTER)
+    return _WEIGHTS.fullmatch(path.name) is not None
 
 
 @contextmanager

@@ -17,26 +17,34 @@ from ..loss_gpt1 import COMPILED_STEP, softmax_step
 from ..modeling_gpt1 import GPT1Block, GPT1Model
 
 
-def take_compilation(accelerator: Accelerator, model: PreTrainedModel) -> tuple[Callable, Callable, Callable] | None:
+def take_compilation(accelerator: Accelerator, model: PreTrainedModel, is_asked: bool) -> tuple[Callable, ...] | None:
     """[`compiled_parts`] if asked for, and accelerate compiles nothing; `None` also for models that it compiles."""
-    plugin = accelerator.state.dynamo_plugin
+    state, plugin = accelerator.state, accelerator.state.dynamo_plugin  # of the process
+    if is_asked:  # an earlier trainer may have taken it
+        plugin.backend = getattr(state, "taken_backend", plugin.backend)
     if plugin.backend == DynamoBackend.NO or not blocks_of(model):
         return None
     options = plugin.to_kwargs()
     if hasattr(model, "task_head"):  # the blocks of a corpus have one length: what does not change compiles better
         options.setdefault("dynamic", True)
-    plugin.backend = DynamoBackend.NO
+    state.taken_backend, plugin.backend = plugin.backend, DynamoBackend.NO
     return compiled_parts(**options)
 
 
-def compiled_parts(**options) -> tuple[Callable, Callable, Callable]:
+def compiled_parts(**options) -> tuple[Callable, ...]:
     """What [`compiled_blocks`] needs: a block, all blocks, a step of the loss; `options` of `torch.compile`."""
-    of_block, of_blocks = (torch.compile(run, **options) for run in (GPT1Block.forward, GPT1Model.run_blocks))
+
+    def of_class(name: str) -> Callable:  # FSDP's or another subclass, too
+        return torch.compile(
+            lambda module, *args, **kwargs: getattr(type(module), name)(module, *args, **kwargs), **options
+        )
+
+    of_block, of_blocks = map(of_class, ("forward", "run_blocks"))
     of_loss = torch.compile(softmax_step, **{**options, "dynamic": None})
 
     def run_blocks(decoder: GPT1Model, *args, **kwargs) -> torch.Tensor:
         # A graph that was made before them has no hooks: those of recorded outputs come with the call that asks.
-        return (GPT1Model.run_blocks if are_apart(decoder.h) else of_blocks)(decoder, *args, **kwargs)
+        return (type(decoder).run_blocks if are_apart(decoder.h) else of_blocks)(decoder, *args, **kwargs)
 
     def step(*tensors: torch.Tensor | None) -> torch.Tensor:
         for tensor in tensors[:3]:  # chunks differ in length, and a vocabulary of fixed size divides faster
@@ -48,7 +56,7 @@ def compiled_parts(**options) -> tuple[Callable, Callable, Callable]:
 
 def are_apart(blocks: Iterable[GPT1Block]) -> bool:
     """Whether something happens between blocks: hooks, as of FSDP and of recorded outputs, checkpoints, exchanges."""
-    signs = "gradient_checkpointing _forward_hooks _forward_pre_hooks _backward_hooks".split()
+    signs = "gradient_checkpointing _forward_hooks _forward_pre_hooks _backward_hooks _backward_pre_hooks".split()
     has_peers = torch.distributed.is_available() and torch.distributed.is_initialized()
     return has_peers or any(getattr(block, sign) for block in blocks for sign in signs)
 
@@ -58,7 +66,7 @@ def blocks_of(model: PreTrainedModel) -> list[GPT1Block]:
 
 
 @contextmanager
-def compiled_blocks(model: PreTrainedModel, parts: tuple[Callable, Callable, Callable] | None) -> Iterator[None]:
+def compiled_blocks(model: PreTrainedModel, parts: tuple[Callable, ...] | None) -> Iterator[None]:
     """Within this context the model runs its compiled `parts`; elsewhere it is as it was.
 
     All blocks are one graph, which spares the host much of its work, or, if they are apart, each one of its own.
@@ -69,6 +77,7 @@ def compiled_blocks(model: PreTrainedModel, parts: tuple[Callable, Callable, Cal
     modules, name, compiled = blocks_of(model), "forward", parts[0]
     if not are_apart(modules):
         modules, name, compiled = [model.base_model], "run_blocks", parts[1]
+    modules = [module for module in modules if name not in vars(module)]  # what other code has put there stays
     for module in modules:
         setattr(module, name, partial(compiled, module))
     before = COMPILED_STEP.set(parts[2])

@@ -86,7 +86,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
         own_model = self._check(self.accelerator.unwrap_model(self.model))
-        self._compiled_parts = take_compilation(self.accelerator, own_model)
+        self._compiled_parts = take_compilation(self.accelerator, own_model, self.args.torch_compile)
         if self.args.torch_compile and self._compiled_parts is None and getattr(self.data_collator, "plan", False):
             self.data_collator.plan = False  # a model that is compiled as a whole follows none
         set_up_fsdp(self.accelerator, own_model)
@@ -337,7 +337,7 @@ def _loss_settings(model: PreTrainedModel) -> SimpleNamespace:
 
 
 class GPT1PretrainingTrainer(_GPT1BaseTrainer):
-    r"""Pre-trains a [`GPT1ForCausalLM`] on blocks of contiguous text: rows with `input_ids` and `labels`.
+    r"""Pre-trains a [`GPT1ForCausalLM`] on blocks of contiguous text: rows with `input_ids`.
 
     Beside `loss` the log has `perplexity`, `tokens_per_second` and `mfu`, each since the last log.
 

@@ -97,10 +97,10 @@ class ResumableTrainer(Trainer):
                 checkpoint.check_optimizer(self._checkpoint, self.args)
                 self.args.eval_on_start = False  # that evaluation is in the log
             forget_evaluation(self)
-            checkpoint.leave_out_tied_weights(self.model)
             trainer_utils.logger.addFilter(_is_said)
             try:
-                output = super().train(self._checkpoint, trial, *args, **kwargs)
+                with checkpoint.tied_weights_left_out(self.model):
+                    output = super().train(self._checkpoint, trial, *args, **kwargs)
             finally:
                 self.args.save_total_limit = limit
                 trainer_utils.logger.removeFilter(_is_said)
@@ -203,7 +203,7 @@ class ResumableTrainer(Trainer):
         self._may_save = False
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "train_loss" in logs:  # the run is over
+        if "train_runtime" in logs:  # the run is over
             # The mean over the whole run, not only since the last resume.
             logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step, 1)
             best = self.state.best_model_checkpoint

@@ -46,11 +46,8 @@ COLUMNS = {"classification": ["text=one"], "entailment": ["premise=one", "hypoth
 COLUMNS |= {"similarity": ["text_a=one", "text_b=two"], "regression": ["text_a=one", "text_b=two"]}
 COLUMNS |= {"multiple_choice": ["context=one", "question=ask", "choices=ends"]}
 FAMILIES = {
-    "classification": ("gpt2", "--auto_model"),
-    "entailment": ("bart",),
-    "similarity": ("bert", "--both_orders"),
-    "regression": ("t5",),
-    "multiple_choice": ("roberta",),
+    **{"classification": ("gpt2", "--auto_model"), "entailment": ("bart",), "similarity": ("bert", "--both_orders")},
+    **{"regression": ("t5",), "multiple_choice": ("roberta",)},
 }
 WRITTEN = {
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"),

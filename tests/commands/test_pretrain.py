@@ -420,6 +420,7 @@ def test_a_masked_model_goes_on_where_it_was_and_is_trained_further(books, bpe):
         ("albert", SMALL.replace("layers=2", "layers=3"), "num_hidden_layers 2, but this run's has 3"),
         ("roberta", SMALL.replace("heads=2", "heads=4"), "num_attention_heads 2, but this run's has 4"),
         ("gpt2", SMALL.replace("layers=2", "layers=3"), "n_layer 2, but this run's has 3"),
+        ("bert", f"{SMALL},hidden_act=relu", "hidden_act gelu, but this run's has relu"),
     ],
 )
 def test_another_architecture_is_not_resumed(family, other, message, books, bpe):

@@ -197,6 +197,11 @@ def test_an_adapter_folder_opens_as_a_whole_model(base, tmp_path):
     changed = (opened.get_input_embeddings().weight != before).any(1).nonzero()[:, 0].tolist()
     assert changed == [tokens.start_token_id, tokens.delimiter_token_id, tokens.extract_token_id]
     assert opened.lm_head.weight is opened.get_input_embeddings().weight
+    opened.save_pretrained(tmp_path / "run")
+    told = refusal(GPT1DoubleHeadsModel.from_pretrained, tmp_path / "run")
+    assert f"holds a whole model and an adapter that was trained on another, {base}. Move adapter_config.json" in told
+    trainer.save_model()  # the weights of another save go, and so does an adapter
+    assert "model.safetensors" not in adapter_files(tmp_path / "run")
     classify = pipeline("text-classification", str(tmp_path / "run"), top_k=None)
     row = trainer.train_dataset[0]
     found = {entry["label"]: entry["score"] for entry in classify({"text": row["one"], "text_pair": row["two"]})}

@@ -42,9 +42,6 @@ def messages(monkeypatch):
     return heard
 
 
-# ---- Flash attention
-
-
 @pytest.mark.parametrize("attention", ["flash_attention_2", "flash_attention_3"])
 @pytest.mark.parametrize("model_class", [GPT1DoubleHeadsModel, GPT1ForSequenceClassification])
 def test_flash_attention_is_told_of_the_lengths(monkeypatch, attention, model_class):
@@ -101,9 +98,6 @@ def test_lengths_of_the_caller_come_first(monkeypatch):
     lengths = {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": 9, "max_length_k": 9}
     model(torch.arange(10, 28).view(2, 9), position_ids=POSITIONS, use_cache=False, **lengths)
     assert kernels.calls == [([0, 4, 9, 18], 9)] * 2
-
-
-# ---- Where attention cannot
 
 
 def test_flash_attention_computes_the_padded_batch_where_contexts_would_be_shared(monkeypatch):

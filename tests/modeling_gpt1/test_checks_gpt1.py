@@ -34,9 +34,6 @@ def make(tiny_model):
     return make
 
 
-# ---- Labels
-
-
 @pytest.mark.parametrize("label", [3, -1])
 def test_a_class_out_of_range(make, label):
     with pytest.raises(IndexError, match=f"Target {label} is out of bounds"):
@@ -90,9 +87,6 @@ def test_targets_of_the_language_model(tiny_model, model_class):
         assert f"shape [2, 5], one for each token, but got {list(labels.shape)}" in refusal(model, IDS, labels=labels)
 
 
-# ---- Tokens, masks and positions
-
-
 @pytest.mark.parametrize("model_class", MODELS)
 def test_tokens_that_have_no_embedding(make, model_class):
     model = make(model_class)
@@ -143,9 +137,6 @@ def test_a_mask_that_leaves_out_the_cache(tiny_model):
     cache = model(IDS[:, :3], use_cache=True).past_key_values
     message = refusal(model, IDS[:, 3:], attention_mask=torch.ones(2, 2).long(), past_key_values=cache)
     assert "needs the shape [2, 5]" in message and "got [2, 2] " in message
-
-
-# ---- Code from the hub
 
 
 @pytest.fixture

@@ -25,9 +25,6 @@ def ids_for(model_class, device="cpu"):
     return random_ids(*((3, 2, 7) if model_class is GPT1ForMultipleChoice else (3, 7))).to(device)
 
 
-# ---- Weights.
-
-
 @pytest.fixture
 def quiet():
     """Without transformers' table of the weights that are missing, which is what these tests are about."""
@@ -71,9 +68,6 @@ def test_every_missing_weight_is_initialised(tiny_model, quiet, model_class, tmp
             assert torch.equal(weight, torch.ones_like(weight)), weight_name
         else:
             assert 0.01 < weight.std() < 0.03 and weight.abs().max() < 0.12, weight_name
-
-
-# ---- Outputs.
 
 
 @pytest.mark.parametrize("model_class", CLASSES)

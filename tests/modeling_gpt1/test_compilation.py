@@ -12,10 +12,12 @@ from transformers import CompileConfig, GenerationConfig, StaticCache
 from modeling_gpt1 import (
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
+    GPT1Model,
     GPT1PretrainingArguments,
     GPT1PretrainingTrainer,
     loss_gpt1,
 )
+from modeling_gpt1.modeling_gpt1 import GPT1Block
 from modeling_gpt1.training.compilation import compiled_blocks, compiled_parts
 
 LIMIT = 24  # positions of the tiny models
@@ -151,6 +153,8 @@ class TestTrainers:
         expected.train()
         for ours, theirs in zip(trainer.model.parameters(), expected.model.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+        again = type(trainer)(trainer.model, trainer.args, data_collator=trainer.data_collator)
+        assert again._compiled_parts is not None and trainer.data_collator.plan
         trainer.evaluate()
         assert graphs.number == numbers[-1] and not any("forward" in vars(block) for block in trainer.model.modules())
 
@@ -191,6 +195,30 @@ class TestTrainers:
                 outputs = model(**language_batch(2, 8), output_hidden_states=number > 0)
             assert len(outputs.hidden_states or ()) == number
         assert not is_one_graph()
+
+    @pytest.mark.parametrize("is_apart", [True, False])
+    @pytest.mark.parametrize("place", ["block", "decoder", "instance"])
+    def test_what_other_code_runs_in_place_of_a_forward_is_run(self, tiny_model, place, is_apart):
+        def halved(base: type, name: str) -> type:
+            return type(
+                "Halved", (base,), {name: lambda self, *args, **kwargs: getattr(base, name)(self, *args, **kwargs) / 2}
+            )
+
+        model = tiny_model(GPT1ForCausalLM).train()
+        plain, block = model(**language_batch(2, 8)).loss.item(), model.transformer.h[-1]
+        if place == "instance":
+            block.forward = lambda *args, **kwargs: GPT1Block.forward(block, *args, **kwargs) / 2
+        elif place == "block":
+            block.__class__ = halved(GPT1Block, "forward")
+        else:
+            model.transformer.__class__ = halved(GPT1Model, "run_blocks")
+        if is_apart:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        expected, parts = model(**language_batch(2, 8)).loss.item(), compiled_parts(backend="eager")
+        with compiled_blocks(model, parts), compiled_blocks(model, parts):
+            assert model(**language_batch(2, 8)).loss.item() == pytest.approx(expected, abs=1e-5)
+        assert abs(expected - plain) > 1e-3
+        assert ("forward" in vars(block)) == (place == "instance") and "run_blocks" not in vars(model.transformer)
 
     @staticmethod
     def _train(trainer, graphs) -> tuple[list[tuple[int, ...]], list[int]]:

@@ -361,13 +361,9 @@ def ids(*shape):
 @pytest.mark.parametrize(
     ("kind", "name", "shape", "needed"),
     [
-        ("classification", "input_ids", (2, 2, 5), "[B, T]"),
-        ("similarity", "input_ids", (2, 1, 5), "[B, 2, T]"),
-        ("similarity", "input_ids", (2, 3, 5), "[B, 2, T]"),
-        ("multiple_choice", "input_ids", (2, 5), "[B, C, T]"),
-        ("multiple_choice", "input_ids", (5,), "[B, C, T]"),
-        ("classification", "input_ids", (5,), "[B, T]"),
-        ("classification", "input_ids", (2, 1, 1, 5), "[B, T]"),
+        *(("classification", "input_ids", shape, "[B, T]") for shape in ((2, 2, 5), (5,), (2, 1, 1, 5))),
+        *(("similarity", "input_ids", shape, "[B, 2, T]") for shape in ((2, 1, 5), (2, 3, 5))),
+        *(("multiple_choice", "input_ids", shape, "[B, C, T]") for shape in ((2, 5), (5,))),
         ("similarity", "inputs_embeds", (2, 5, 32), "[B, 2, T]"),
     ],
 )
@@ -382,13 +378,9 @@ def test_shapes_that_the_traversal_does_not_have(tiny_model, kind, name, shape, 
 @pytest.mark.parametrize(
     ("name", "shape", "needed"),
     [
-        ("attention_mask", (2, 3, 4), [2, 3, 5]),
-        ("token_type_ids", (6, 5), [2, 3, 5]),
-        ("position_ids", (1, 5), [2, 3, 5]),
-        ("mc_token_ids", (2,), [2, 3]),
-        ("mc_token_ids", (6,), [2, 3]),
-        ("choice_mask", (3,), [2, 3]),
-        ("choice_mask", (2, 1), [2, 3]),
+        *(("attention_mask", (2, 3, 4), [2, 3, 5]), ("token_type_ids", (6, 5), [2, 3, 5])),
+        *(("position_ids", (1, 5), [2, 3, 5]), ("mc_token_ids", (2,), [2, 3]), ("mc_token_ids", (6,), [2, 3])),
+        *(("choice_mask", (3,), [2, 3]), ("choice_mask", (2, 1), [2, 3])),
     ],
 )
 def test_shapes_beside_the_ids(tiny_model, name, shape, needed):

@@ -185,6 +185,13 @@ def test_scaled_loss_keeps_small_gradients_in_float16():
 
     assert max(error_of(plain_formula)) < 0.01
     assert max(error_of(loss_only)) < 0.01
+    narrow, scale = [hidden_states.half(), weight.half(), target_ids, torch.full((64,), 1.0)], 2.0**16
+    found = loss_and_gradients(
+        lambda *given: linear_cross_entropy(*given, 2.0**-14)[0] * 2.0**-14, *narrow, factor=scale
+    )
+    assert [gradient.dtype for gradient in found[1:]] == [torch.float16] * 2
+    for gradient, true in zip(found[1:], exact[1:], strict=True):
+        assert relative_error(gradient / scale * 2**14 / 1e4, true) < 0.03
 
 
 def test_half_precision_model(chunks_of):

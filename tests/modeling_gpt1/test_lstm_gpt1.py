@@ -13,6 +13,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
+    DynamicCache,
     set_seed,
 )
 
@@ -199,6 +200,8 @@ def test_refusals(tiny_model):
         assert "Put each sequence into its own row" in message
     assistant = tiny_model(GPT1LSTMForCausalLM)
     assert "assisted generation" in refusal(model.generate, ids, assistant_model=assistant, max_new_tokens=2)
+    for cache in (DynamicCache(), DynamicCache(config=model.config)):
+        assert "Pass `model.transformer.new_state()`" in refusal(model, ids, past_key_values=cache)
     assert refusal(model) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
     assert "Open it with GPT1LSTMForSequenceClassification or GPT1LSTMDoubleHeadsModel" in refusal(
         tiny_model, GPT1LSTMForMultipleChoice, traversal="similarity"

@@ -227,10 +227,8 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     fields = ("variant", "n_transfer", "lm_coef", "model_fingerprint")
     transformer, of_lstm = (model_fingerprint(str(folder)) for folder in models)
     assert [tuple(cells[name][field] for field in fields) for name in sorted(cells)] == [
-        ("full", None, None, transformer),
-        ("lstm", None, None, of_lstm),
-        ("without_auxiliary", None, 0.0, transformer),
-        ("without_pretraining", -1, None, transformer),
+        *(("full", None, None, transformer), ("lstm", None, None, of_lstm)),
+        *(("without_auxiliary", None, 0.0, transformer), ("without_pretraining", -1, None, transformer)),
         ("transfer", 1, None, transformer),
     ]
     cell = cells["rte-full-seed3"]

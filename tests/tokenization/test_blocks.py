@@ -60,6 +60,8 @@ def test_a_batch_pads_on_the_right_and_predicts_unknown_tokens_too(plain_tokeniz
         "attention_mask": [[1, 1, 1], [1, 1, 0]],
         "labels": [[5, 0, 7], [8, 9, -100]],
     }
+    chosen = BlockCollator(plain_tokenizer)([{**rows[0], "labels": [-100, 0, 7]}, rows[1]])
+    assert chosen["labels"].tolist() == [[-100, 0, 7], [8, 9, -100]]
     with pytest.raises(ValueError, match="`tokenizer` is a str. Pass what"):
         BlockCollator("folder")
     # The library's collator takes the unknown token, id 0, for padding.

@@ -218,7 +218,7 @@ A_CLASS = ["an integer from 0 (the first) to 1", "Dataset.class_encode_column"]
         ("multiple_choice", CHOICE, {"story": "a", "endings": ["b", "c"], "label": 2}, ["is 2", "(the first) to 1. "]),
         ("classification", TEXT, {"sentence": "a", "label": "1"}, ["'1' of type str", *A_CLASS]),
         ("classification", TEXT, {"sentence": "a", "label": 1.0}, ["1.0 of type float", *A_CLASS]),
-        ("classification", TEXT, {"sentence": "a", "label": torch.tensor([1, 2])}, ["tensor([1, 2])", *A_CLASS]),
+        ("classification", TEXT, {"sentence": "a", "label": torch.tensor([1, 2])}, ["[1, 2] of type list", *A_CLASS]),
         ("similarity", SIMILAR, {"one": "a", "two": "b", "label": "3.5"}, ["'3.5' of type str", "a finite number"]),
         ("similarity", SIMILAR, {"one": "a", "two": "b", "label": float("nan")}, ["nan of type float", "a finite"]),
         ("similarity", SIMILAR, {"one": "a", "two": "b", "label": -100.0}, ["-100.0", "takes for no label"]),
@@ -284,6 +284,17 @@ def test_a_check_encodes_each_text_once(letters, monkeypatch):
     rows, longest = Dataset.from_list(pairs()).with_format("torch"), [min(9, 7 + place % 7) for place in range(40)]
     assert collator.check(rows) == (40, 22) and len(texts) == len(set(texts)) == 8
     assert collator.lengths(rows) == longest and len(texts) == 8
+
+
+@pytest.mark.parametrize("form", ["numpy", "torch"])
+def test_lists_in_rows_of_another_format(letters, form):
+    rows = Dataset.from_list([{"story": "a", "endings": ["b", "c"], "several": [0, 1]}] * 2).with_format(form)
+    of_labels = {"num_labels": 2, "multi_label": True}
+    batch = TraversalCollator(letters, "classification", {"text": "story", "label": "several"}, **of_labels)(
+        list(rows)
+    )
+    assert batch["labels"].tolist() == [[0.0, 1.0]] * 2
+    assert TraversalCollator(letters, "multiple_choice", CHOICE)(list(rows))["input_ids"].shape[:2] == (2, 2)
 
 
 def check_of(collator, rows, needs_labels):

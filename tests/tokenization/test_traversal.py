@@ -63,12 +63,9 @@ def test_a_max_length_without_room_for_every_segment_is_refused(function, segmen
 @pytest.mark.parametrize(
     ("function", "segments", "expected"),
     [
-        (classification, ([],), "an empty text"),
-        (entailment, ([1], []), "an empty hypothesis"),
-        (similarity, ([], [1]), "an empty text_a"),
-        (multiple_choice, ([], [[1]]), "an empty context"),
-        (multiple_choice, ([1], [[1], []]), "an empty choice 1"),
-        (multiple_choice, ([1], []), "no choices"),
+        *((classification, ([],), "an empty text"), (entailment, ([1], []), "an empty hypothesis")),
+        *((similarity, ([], [1]), "an empty text_a"), (multiple_choice, ([], [[1]]), "an empty context")),
+        *((multiple_choice, ([1], [[1], []]), "an empty choice 1"), (multiple_choice, ([1], []), "no choices")),
     ],
 )
 def test_an_empty_segment_is_refused(function, segments, expected):

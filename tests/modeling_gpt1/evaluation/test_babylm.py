@@ -98,9 +98,6 @@ def make_masked(plain_tokenizer, randomise):
     return make
 
 
-# ---- The definitions, one sentence at a time
-
-
 @torch.no_grad()
 def by_definition(scorer, text, start, backend):
     """The tokens that end behind `start` characters; of a masked model each by a call. Special tokens have none."""
@@ -218,9 +215,6 @@ def test_wugs_are_correlated_with_people(causal, data_dir):
     assert predictions[3]["id"] == "wug_past_3" and predictions[3]["pred"] in rows[3]["sentences"]
 
 
-# ---- Reading times
-
-
 @torch.no_grad()
 def surprisal(scorer, context, word, backend):
     """Token after token of the word, each behind the ids before it."""
@@ -273,9 +267,6 @@ def test_reading_times(backend, causal, make_masked, data_dir):
     assert min(answer.metrics.values()) > 0
 
 
-# ---- Ages of acquisition
-
-
 def sigmoid(x, height, slope, middle, floor):
     return height / (1 + np.exp(-slope * (x - middle))) + floor
 
@@ -326,9 +317,6 @@ def test_a_word_is_scored_behind_its_context(causal, tmp_path):
         -by_definition(causal, f"{text} farmer", len(text) + 1, "causal") for text in ("the old", "she walked")
     ]
     assert [row["surprisal"] for row in rows] == pytest.approx(expected, rel=1e-4)
-
-
-# ---- The command
 
 
 def save(scorer, folder):

@@ -227,9 +227,6 @@ def test_openai_gpt_is_read_as_gpt1(openai_gpt_folder, plain_tokenizer, tmp_path
     assert given.tokenizer is theirs and given.tok_encode(SPLIT_IN_TWO_WAYS) != expected
 
 
-# ---- Tasks and tables
-
-
 def test_chance_and_splits(ours, data_dir, tmp_path):
     results = ask(ours, data_dir, tmp_path)
     results["asked"] = ["arc_easy", "wikitext", "storycloze_2016"]

@@ -45,9 +45,6 @@ def by_words(**values):
     return lambda context, rest: ContinuationScore(tuple(values.get(word, -1.0) for word in rest.split()))
 
 
-# ---- What is asked
-
-
 def test_what_is_asked_of_each_task():
     asked = {name: get_heuristic(name).requests for name in HEURISTICS}
     assert asked["sst2"](SST2[0]) == (("a charming journey . very", (" negative", " positive")),)
@@ -76,9 +73,6 @@ def test_names():
     assert get_heuristic("RACE-high").best_known == 0.503 and get_heuristic("dpr").task is DPR
     with pytest.raises(ValueError, match="'mnli' has no zero-shot heuristic.* race-high, .* pass a `Heuristic` to"):
         get_heuristic("mnli")
-
-
-# ---- Answers
 
 
 def test_the_mean_decides_between_answers_and_the_whole_between_labels():
@@ -134,9 +128,6 @@ def test_the_best_threshold_of_all():
     assert -1e308 < best_threshold(np.array([-np.inf, 2.0, -np.inf]), np.array([0, 1, 0])) < 2.0
 
 
-# ---- Shown answers
-
-
 def test_answered_rows_stand_before_each_row_but_never_before_themselves():
     scorer, words = ScorerByRule(by_words()), ("negative", "positive")
     shown = [f"{row['sentence'].strip()} very {words[row['label']]}\n" for row in SST2]
@@ -166,9 +157,6 @@ def test_pronouns_and_readings_are_shown_with_their_answers():
     assert scorer.asked[2].context == "He ran.\nHe fell. Who? Sit\nHe ran.\nHe fell. What did he do?"
 
 
-# ---- Calibration
-
-
 def test_calibration_divides_by_the_probabilities_of_the_text_without_content():
     """P(positive) is 0.6 for the row and 0.8 for N/A; negative has 0.3 and 0.1: 0.75 beside 3."""
     probabilities = {"bleak": {" negative": 0.3, " positive": 0.6}, "N/A very": {" negative": 0.1, " positive": 0.8}}
@@ -194,9 +182,6 @@ def test_what_stands_before_a_row_stands_before_the_text_without_content():
     assert scorer.asked[1] == ("N/A N/A", (" Run", " Fly", " Sit"))
 
 
-# ---- Refusals
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
@@ -213,9 +198,6 @@ def test_what_stands_before_a_row_stands_before_the_text_without_content():
 def test_refusals(name, arguments, message):
     with pytest.raises(ValueError, match=message):
         evaluate_zero_shot(ScorerByRule(by_words()), name, **{"rows": SST2, **arguments})
-
-
-# ---- With a model
 
 
 def test_a_heuristic_of_ones_own_by_a_real_model(tiny_tokenizer, tiny_model):

@@ -225,6 +225,17 @@ def test_a_resume_says_nothing_of_tied_weights(make, is_tied, tmp_path, monkeypa
         assert ("lm_head.weight" in file.keys()) != is_tied  # noqa: SIM118
 
 
+def test_a_head_that_was_untied_after_opening_is_saved(tmp_path):
+    trainer = make_pretraining(tmp_path, max_steps=1)
+    trainer.train()
+    model, head = trainer.model, trainer.model.lm_head
+    model.config.tie_word_embeddings, head.weight = False, nn.Parameter(head.weight.detach() + 1)
+    for save in (trainer.save_model, lambda: model.save_pretrained(tmp_path / "by hand")):
+        save()
+    for folder in (tmp_path, tmp_path / "by hand"):
+        assert torch.equal(GPT1ForCausalLM.from_pretrained(folder).lm_head.weight, head.weight)
+
+
 def test_other_settings_are_told(tmp_path, monkeypatch):
     train_until_cut(make_pretraining(tmp_path, callbacks=[CutAt(4)]))
     said = []
@@ -325,8 +336,11 @@ class TestAtomicCheckpoints:
             os.utime(tmp_path / "checkpoint-6", (1e9, 1e9))
             shutil.copytree(tmp_path / "checkpoint-3", tmp_path / "checkpoint-3-copy")
 
-        train(make_pretraining(tmp_path, save_total_limit=2, callbacks=[CutAt(7, turn_times_round)]))
+        trainer = make_pretraining(tmp_path, save_total_limit=2, callbacks=[CutAt(7, turn_times_round)])
+        trainer.get_decay_parameter_names = lambda model: trainer.log({"train_loss": 42.0}) or []  # a user's figure
+        train(trainer)
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3-copy", "checkpoint-6", "checkpoint-9"}
+        assert trainer.state.log_history[0]["train_loss"] == 42.0
 
     def test_a_users_folder_stays_when_only_the_best_is_kept(self, tmp_path):
         def put_a_folder_there():
@@ -400,6 +414,9 @@ class TestAtomicCheckpoints:
             saved = {path.name for path in staging.iterdir()}
             numbers.append(sum("safetensors" in name for name in saved))
             checkpoints.publish_model(staging, tmp_path)
+            (tmp_path / "adapter_config.json").touch()  # with the other file, a whole adapter
+        (tmp_path / "adapter_config.json").unlink()
+        kept.remove("adapter_model.safetensors")
         assert len(set(numbers)) == 2
         assert {path.name for path in tmp_path.iterdir()} == saved | kept
         assert {(tmp_path / name).read_text() for name in kept} == {"a user's"}

@@ -126,13 +126,10 @@ def count_calls(monkeypatch):
 @pytest.mark.parametrize(
     "fields, training, dtype, expected",
     [
-        ({"attn_pdrop": 0.1}, True, None, 2),
-        ({"attn_pdrop": 0.1}, True, torch.bfloat16, 2),
-        ({"attn_pdrop": 0.1}, False, None, 0),
-        ({"attn_pdrop": 0.0}, True, None, 0),
-        ({"attn_pdrop": 0.0}, True, torch.float16, 0),
+        *(({"attn_pdrop": 0.1}, True, dtype, 2) for dtype in (None, torch.bfloat16)),
+        *(({"attn_pdrop": 0.0}, True, dtype, 0) for dtype in (None, torch.float16)),
+        *(({"attn_pdrop": 0.1}, False, None, 0), ({"attn_pdrop": 1.0}, True, None, 0)),
         ({"attn_pdrop": 0.0}, True, torch.bfloat16, 2),
-        ({"attn_pdrop": 1.0}, True, None, 0),
         ({"attn_pdrop": 0.1, "attn_implementation": "eager"}, True, None, 0),
     ],
 )
