@@ -126,14 +126,9 @@ def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[gpt1.GPT1
             f"The tokenizer of {folder} has {len(tokenizer)} tokens, but {SHAPES_NAME} has embeddings for "
             f"{vocab_size} (its second shape; the first is that of the positions). Give the files of one release."
         )
-    config = GPT1Config(
-        vocab_size=vocab_size,
-        hidden_size=hidden_size,
-        num_hidden_layers=(len(shapes) - 2) // 12,
-        num_attention_heads=num_attention_heads,
-        max_position_embeddings=positions,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    sizes = {"vocab_size": vocab_size, "hidden_size": hidden_size, "num_hidden_layers": (len(shapes) - 2) // 12}
+    sizes |= {"num_attention_heads": num_attention_heads, "max_position_embeddings": positions}
+    config = GPT1Config(**sizes, pad_token_id=tokenizer.pad_token_id)
     tokenizer.model_max_length = positions
     layers = range(config.num_hidden_layers)
     names = ["positions_embed.weight", "tokens_embed.weight"]

@@ -81,16 +81,9 @@ class FamilyForm:
             rows = [[texts, texts[::-1]] for texts in examples]
         num_sequences = max(map(len, rows))
         flat = [texts for row in rows for texts in row + row[:1] * (num_sequences - len(row))]
-        batch = self.tokenizer(
-            *map(list, zip(*flat, strict=True)),
-            split_special_tokens=True,
-            truncation=True,
-            max_length=max_length,
-            padding=True,
-            return_attention_mask=True,
-            return_tensors="pt",
-            pad_to_multiple_of=pad_to_multiple_of,
-        )
+        options = {"split_special_tokens": True, "truncation": True, "max_length": max_length, "padding": True}
+        options |= {"return_attention_mask": True, "return_tensors": "pt", "pad_to_multiple_of": pad_to_multiple_of}
+        batch = self.tokenizer(*map(list, zip(*flat, strict=True)), **options)
         batch = {name: tensor.unflatten(0, (len(rows), num_sequences)) for name, tensor in batch.items()}
         num_present = torch.tensor(list(map(len, rows)))
         if (num_present < num_sequences).any():

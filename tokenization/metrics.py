@@ -60,8 +60,9 @@ def find_metric(name: str, labels: np.ndarray) -> Callable[[np.ndarray, np.ndarr
     Raises:
         ValueError: none of them has it, or the score is not one of such labels.
     """
-    fits = {"f1": labels.max() <= 1, "f1_micro": labels.ndim == 2, "pearson": True, "spearmanr": True}
-    if name in SCORES and fits.get(name, not (labels % 1).any()):
+    is_flat, is_whole = labels.ndim == 1, not (labels % 1).any()
+    fits = {"f1": labels.max() <= 1, "f1_micro": not is_flat, "pearson": is_flat, "spearmanr": is_flat}
+    if name in SCORES and fits.get(name, is_whole and (is_flat or name == "accuracy")):
         return lambda predictions, references: {name: float(SCORES[name](predictions, references))}
     try:
         from sklearn.metrics import get_scorer

@@ -210,7 +210,8 @@ def _write_labels(
             return None
         if task.regression:
             return number if math.isfinite(number) else None
-        return int(number) if number.is_integer() and -MOST < number < most else None
+        least = 0 if TRAVERSALS[task.traversal].has_choices and not is_test else 1 - MOST
+        return int(number) if number.is_integer() and least <= number < most else None
 
     def convert(label: Any, most: int) -> Any:
         if task.multi_label:

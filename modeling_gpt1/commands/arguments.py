@@ -52,6 +52,7 @@ HELP = {
     "push_to_hub": "Upload the model at the end.",
 }
 LONGEST_HELP = 75  # characters
+FILES = ["*.json", "*.safetensors", "*.txt", "*.py", "*.model", "*.bpe", "*.jinja"]  # of a model's branch
 
 
 class ShortHelp(HelpFormatter):
@@ -109,14 +110,21 @@ class CommandParser(HfArgumentParser):
             if sum(word.partition("=")[0] == flag for word in args) > 1:
                 raise ValueError(f"{flag} is given twice. Write all its values after one.")
         namespace, rest = super().parse_known_args(words)
+        is_long = any(word.partition("=")[0] == "--num_train_epochs" for word in args)
+        if is_long and getattr(namespace, "max_words", None):
+            raise ValueError("--max_words says how long the run is, and so does --num_train_epochs. Leave one out.")
         if getattr(namespace, "preset", None):
             preset = dict(PRESETS[namespace.preset])
             if namespace.tokenizer_name:
                 del preset["num_merges"]  # of a tokenizer that is learnt
-            if namespace.max_steps > 0:
+            if namespace.max_steps > 0 or is_long or namespace.streaming:
                 del preset["max_words"]  # the other way to say how long the run is
+            if namespace.streaming:  # which counts no words
+                del preset["save_at_words"]
+            own = namespace.config_overrides
             self.set_defaults(**preset)
             namespace, rest = super().parse_known_args(words)
+            namespace.config_overrides = ",".join(filter(None, (preset["config_overrides"], own)))
         del namespace.config
         self.settings = dict(vars(namespace))
         for name, value in self.settings.items():
@@ -226,7 +234,7 @@ def at_revision(model: str | None, revision: str | None) -> str | None:
         return model
     if not Path(model).is_dir():
         check_model("--model", model, revision)
-        return snapshot_download(model, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.py"])
+        return snapshot_download(model, revision=revision, allow_patterns=FILES)
     if not Path(model, revision, "config.json").is_file():
         found = sorted(path.parent.name for path in Path(model).glob("*/config.json"))
         raise ValueError(f"{model} has no checkpoint {revision}. --revision may be: {', '.join(found) or 'none'}.")

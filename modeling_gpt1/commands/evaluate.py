@@ -54,15 +54,9 @@ def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArg
     evaluator.get_git_commit_hash = lambda: None  # outside a repository git complains on the screen
     for module in (api.model, api.task):
         module.tqdm = lambda rows, **_: rows  # one bar is enough, that of the scores
-    results = evaluator.simple_evaluate(
-        language_model,
-        tasks=tasks,
-        task_manager=all_tasks(),
-        num_fewshot=arguments.num_fewshot,
-        limit=arguments.max_eval_samples,
-        bootstrap_iters=1000,
-        fewshot_random_seed=arguments.seed,
-    )
+    options = {"num_fewshot": arguments.num_fewshot, "limit": arguments.max_eval_samples, "bootstrap_iters": 1000}
+    options |= {"fewshot_random_seed": arguments.seed, "task_manager": all_tasks()}
+    results = evaluator.simple_evaluate(language_model, tasks=tasks, **options)
     if results is None:
         return None
     results["asked"] = names
@@ -76,8 +70,9 @@ def ask_challenge(results: dict, places: dict[str, Path], model: dict, name: str
         is_ages, rows = task == babylm.AGES, args.max_eval_samples
         try:
             answer = ask_ages(path, name, args) if is_ages else babylm.ask_task(scorer, task, path, rows)
-        except KeyError as error:
-            raise ValueError(f"{path} lacks {error} of {BABYLM}_{task}. Pass the challenge's rows.") from error
+        except (LookupError, TypeError) as error:
+            what = f"lacks {error} of" if isinstance(error, KeyError) else f"cannot be read ({error}) as rows of"
+            raise ValueError(f"{path} {what} {BABYLM}_{task}. Pass the challenge's rows.") from error
         of_task = {f"{metric},none": value for metric, value in answer.metrics.items()}
         results["results"][f"{BABYLM}_{task}"] = {**of_task, "groups": answer.groups}
         about = {"original": answer.num_rows, "effective": answer.num_rows, "chance": answer.chance}
@@ -137,10 +132,14 @@ def main(arguments: list[str]) -> None:
     from ..evaluation.local_rows import specify_tasks
 
     output, rows, end = Path(args.output_dir), [], f"-{args.revision}" if args.revision else ""
-    if args.checkpoints is None and (output / f"results{end}.json").exists():
-        raise ValueError(f"--output_dir {output} has results{end}.json already. Pass another folder.")
+    ends = [end] if args.checkpoints is None else [f"-{model['step']}" for model in models]
+    if found := [name for of in ends if (output / (name := f"results{of}.json")).exists()]:
+        raise ValueError(f"--output_dir {output} has {found[0]} already. Pass another folder.")
     output.mkdir(parents=True, exist_ok=True)
     places = babylm.find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
+    of_harness = [name for name in ("sentence_prefix", "calibrate", "num_fewshot") if getattr(args, name)]
+    if places and of_harness:
+        raise ValueError(f"--{of_harness[0]} is not for tasks {BABYLM}_…, which are the challenge's. Leave it out.")
     # Reading the harness's definitions takes seconds.
     specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate) if by_harness else ([], [])
     for task in specified:

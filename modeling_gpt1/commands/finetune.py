@@ -48,6 +48,7 @@ UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
 SPLITS = {"train": "train", "eval": "validation", "predict": "test"}  # by use
 MANY_ROWS = 20  # that should not all be of one class
 KEPT_AT_A_RESUME = "task train_file dataset_name dataset_config_name train_split max_train_samples max_length".split()
+KEPT_AT_A_RESUME += ["columns"]
 OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter skip_bad_rows regression".split()
 
 
@@ -389,7 +390,8 @@ def main(arguments: list[str]) -> None:
     task, splits = load_data(data_args, config, training_args)
     if data_args.metric_name is not None:
         task = replace(task, metrics=(data_args.metric_name,))
-    runs.check_metric(training_args, ("loss", *task.metrics))
+    of_splits = [f"{split}_" for split in task.validation_splits] if len(task.validation_splits) > 1 else [""]
+    runs.check_metric(training_args, [f"{of}{score}" for of in of_splits for score in ("loss", *task.metrics)])
     if not training_args.do_train:
         task = check_labels(task, splits, config)
     places = choose_rows(data_args, training_args, task, splits)

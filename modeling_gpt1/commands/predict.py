@@ -15,7 +15,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -140,6 +142,11 @@ def as_cells(record: dict) -> dict:
     return cells
 
 
+def without_time(cell: Any) -> Any:
+    """A cell as it was written, where the reader of JSON has made a time of a day."""
+    return str(cell).removesuffix(" 00:00:00") if isinstance(cell, datetime) else cell
+
+
 ARGUMENTS = (PredictionArguments,)
 
 
@@ -168,14 +175,15 @@ def main(arguments: list[str]) -> None:
             writer.writeheader()
         predictions = predict_rows(rows, task, model, collator, args.batch_size)
         for place, (found, row) in enumerate(zip(predictions, rows, strict=True)):
-            record = {"index": place, **(kept[place] if args.keep else {}), **found}
+            cells = {name: without_time(cell) for name, cell in kept[place].items()} if args.keep else {}
+            record = {"index": place, **cells, **found}
             num_bad += "error" in found
             num_cut += "truncated" in found
             predicted.update([str(found["label"])] if "label" in found else [])
             if "error" not in found and collator.is_labelled(row):
                 answered.append((number_of(found, task), row[task.columns["label"]]))
             if writer is None:
-                print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
+                print(json.dumps(record, ensure_ascii=False, default=str), file=file, flush=True)
             else:
                 writer.writerow(as_cells(record))
     tell = partial(print, file=sys.stdout if args.output_file else sys.stderr)

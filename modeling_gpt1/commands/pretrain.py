@@ -99,7 +99,8 @@ class CorpusArguments:
     def save_points(self) -> dict[str, int]:
         """The words after which the model is saved, by the folder's name."""
         if self.save_at_words == [BABYLM]:
-            return {f"chck_{number}M": number * 10**6 for number in (*range(1, 10), *range(10, 101, 10))}
+            more = range(200, number_of_words(self.max_words or "1") // 10**6 + 1, 100)  # of the 100 M words' track
+            return {f"chck_{number}M": number * 10**6 for number in (*range(1, 10), *range(10, 101, 10), *more)}
         return {f"chck_{text}": number_of_words(text) for text in self.save_at_words}
 
     def source(self, use: Literal["train", "validation"]) -> dict | None:
@@ -141,6 +142,9 @@ def check_run(
     kept = {name: getattr(corpus_args, name) for name in KEPT_AT_A_RESUME}
     if model_args.num_merges is not None:
         kept["num_merges"] = model_args.num_merges
+    if corpus_args.max_words or corpus_args.save_at_words:  # words are counted by updates
+        sizes = ("per_device_train_batch_size", "gradient_accumulation_steps")
+        kept |= {name: getattr(training_args, name) for name in sizes}
     checkpoint = runs.check_output_folder(training_args, kept)
     if corpus_args.max_words and training_args.max_steps > 0:
         raise ValueError(
@@ -207,7 +211,7 @@ def plan_words(
     given = training_args.max_steps
     updates = given if given > 0 else math.ceil(training_args.num_train_epochs * updates_per_pass)
     passes = updates / updates_per_pass
-    if corpus_args.save_at_words == [BABYLM] and round(passes, 1) > BABYLM_PASSES:  # as it is told
+    if corpus_args.save_at_words and round(passes, 1) > BABYLM_PASSES:  # as it is told
         logger.warning(f"The run makes {passes:.1f} passes of the text; the BabyLM challenge allows {BABYLM_PASSES}.")
     saved = {name: max(1, round(words / words_per_update)) for name, words in corpus_args.save_points().items()}
     if late := [name for name, update in saved.items() if update > updates]:
@@ -299,6 +303,11 @@ def main(arguments: list[str]) -> None:
     if corpus_args.max_words or corpus_args.save_at_words:
         saved, words_per_update, line = plan_words(corpus_args, training_args, len(train_blocks))
         lines.append(line)
+        done = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
+        if late := [
+            one for one, at in saved.items() if at <= done and not Path(training_args.output_dir, one).is_dir()
+        ]:
+            logger.warning(f"The run is past the words of {', '.join(late)}, which will not be saved.")
     trainer = family.trainer_class(
         model,
         training_args,

@@ -52,7 +52,8 @@ def main(arguments: list[str]) -> None:
     places = [(Path(folder, name), name) for name in saved_revisions(folder)] if args.branches else []
     if args.branches and not places:
         raise ValueError(f"{folder} has no folders chck_…. Train with --save_at_words, or leave --branches out.")
-    with explained(args.repo_id, folder, args.revision, more=["--branches"] if args.branches else []):
+    more = [flag for flag in ("branches", "private") if getattr(args, flag)]
+    with explained(args.repo_id, folder, args.revision, more=[f"--{flag}" for flag in more]):
         repo_id = hf_api().create_repo(args.repo_id, private=args.private, exist_ok=True).repo_id
     for path, branch in [*places, (Path(folder), args.revision)]:
         if branch is not None:

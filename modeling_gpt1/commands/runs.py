@@ -126,6 +126,10 @@ def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:
         raise ValueError(f"--metric_for_best_model {name}{near} is none of this run. Pass {needed}.")
 
 
+WRITTEN = "train_results.json eval_results.json predict_results.json all_results.json predictions.jsonl "
+WRITTEN += "predictions_test*.jsonl eval_predictions.jsonl eval_predictions_validation*.jsonl"
+
+
 class AboveTheBar(logging.Handler):
     """Writes lines above a progress bar: warnings to stderr, with the flags of the command; others to stdout."""
 
@@ -230,7 +234,7 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
         trainer.state = TrainerState.load_from_json(str(output / "trainer_state.json"))
         return False
     if args.should_save:
-        for pattern in ("*_results.json", "*predictions*.jsonl"):  # of earlier weights
+        for pattern in WRITTEN.split():  # of earlier weights, and none of a user's
             for path in output.glob(pattern):
                 path.unlink()
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from tokenization.metrics import spearmanr
+
 from ..inference.scoring import MaskedLMScorer, Scorer, ScoringRequest
 from ..storage.writing import write_atomically
 
@@ -60,13 +62,9 @@ def _wug(row: dict, stem: str) -> Item:
 READING, AGES = "reading", "aoa"
 # Where the rows of each task may lie.
 FILES = {
-    "blimp": ("blimp_filtered", "blimp_fast"),
-    "supplement": ("supplement_filtered", "supplement_fast"),
-    "ewok": ("ewok_filtered", "ewok_fast"),
-    "entity_tracking": ("entity_tracking", "entity_tracking_fast"),
-    "comps": ("comps",),
-    "wug_adj": ("wug_adj_nominalization",),
-    "wug_past": ("wug_past_tense",),
+    **{"blimp": ("blimp_filtered", "blimp_fast"), "supplement": ("supplement_filtered", "supplement_fast")},
+    **{"ewok": ("ewok_filtered", "ewok_fast"), "entity_tracking": ("entity_tracking", "entity_tracking_fast")},
+    **{"comps": ("comps",), "wug_adj": ("wug_adj_nominalization",), "wug_past": ("wug_past_tense",)},
     READING: ("reading/reading_data.csv",),
     AGES: ("aoa/cdi_childes.json", "cdi_childes/cdi_childes.json"),
 }
@@ -170,9 +168,8 @@ def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None)
             of_group[-1]["prob"] = float(np.exp(of_item[0] - np.logaddexp.reduce(of_item)))
     groups, chance = {group: float(np.mean(of_group)) for group, of_group in right.items()}, None
     if items[0].ratio is not None:
-        probabilities = pd.Series(one["prob"] for of_group in predictions.values() for one in of_group)
-        correlation = probabilities.corr(pd.Series(item.ratio for item in items), method="spearman")
-        metrics, groups = {"spearmanr": float(correlation)}, {}
+        probabilities = [one["prob"] for of_group in predictions.values() for one in of_group]
+        metrics, groups = {"spearmanr": float(spearmanr(probabilities, [item.ratio for item in items]))}, {}
     else:
         means = pd.Series(groups)
         if name == "entity_tracking":  # over the numbers of operations of each split, and then over the splits
@@ -192,7 +189,8 @@ def _ask_reading(scorer: Scorer, path: Path, num_rows: int | None) -> Answer:
 
     A word's tokens are read as ids. (The pipeline joins their texts, some tokenizers' with a space before each.)
     """
-    rows = pd.read_csv(path, dtype={"item": str}, nrows=num_rows).fillna({"item": "None"})
+    options = {"keep_default_na": False, "na_values": ["", "NA", "NaN"]}  # "null" is a word
+    rows = pd.read_csv(path, dtype={"item": str}, nrows=num_rows, **options).fillna({"item": "None"})
     if isinstance(scorer, MaskedLMScorer):
         options = {"is_shifted": scorer.is_shifted, "num_masks": READING_MASKS}
         scorer = MaskedLMScorer(scorer.model, scorer.tokenizer, scorer.batch_tokens, **options)
@@ -219,6 +217,8 @@ def _gain(rows: pd.DataFrame, target: str, features: list[str]) -> float:
     from sklearn.preprocessing import PolynomialFeatures, scale
 
     complete = rows[[target, *features, "pred"]].dropna()
+    if len(complete) < 2 ** len(features) + 2:  # as many coefficients fit all
+        return 0.0
     # Scaled features span the same products, and lose fewer digits.
     products = PolynomialFeatures(interaction_only=True).fit_transform(scale(complete[features]))
     without, with_surprisal = (

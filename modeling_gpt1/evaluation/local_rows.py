@@ -26,7 +26,6 @@ BLIMP = "blimp_"
 STORY_CLOZE = {f"InputSentence{number}": f"input_sentence_{number}" for number in range(1, 5)}
 STORY_CLOZE |= {f"RandomFifthSentenceQuiz{number}": f"sentence_quiz{number}" for number in (1, 2)}
 STORY_CLOZE["AnswerRightEnding"] = "answer_right_ending"
-ACCURACIES = ("acc", "acc_norm", "acc_mutual_info")
 SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
 GROUP_SETTINGS = ("group", "group_alias", "aggregate_metric_list", "metadata")
 # What the harness tells of each of its tasks is about their definitions, such as a metric without an aggregation.
@@ -58,7 +57,12 @@ def specify_tasks(
         return list(names), names
     specified = []
     for name in names:
+        if not _leaves(name):
+            raise ValueError(f"The group {name!r} has settings of its own. Name its tasks, with --num_fewshot.")
         made = [_make(leaf, data_dir, calibrate) for leaf in _leaves(name)]
+        if calibrate:  # without a question, or with one answer to several, nothing can be compared
+            unfit = {task.config.task for task in made if task.multiple_input or not task.config.doc_to_text}
+            made = [_make(one.config.task, data_dir, False) if one.config.task in unfit else one for one in made]
         if index[name].kind.name == "GROUP":
             group = Group.from_config({key: index[name].cfg[key] for key in GROUP_SETTINGS if key in index[name].cfg})
             for task in made:
@@ -90,8 +94,11 @@ def _leaves(name: str) -> list[str]:
     if entry.kind.name in ("TASK", "PY_TASK"):
         return [name]
     children = sorted(entry.tags) if entry.kind.name == "TAG" else entry.cfg["task"]
+    if any(not isinstance(child, str) and len(child) > 1 for child in children):
+        return []  # tasks with settings of the group
     names = [child if isinstance(child, str) else child.get("task", child.get("group")) for child in children]
-    return [leaf for child in names for leaf in _leaves(child)]
+    found = [_leaves(child) for child in names]
+    return [leaf for of_child in found for leaf in of_child] if all(found) else []
 
 
 def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> ConfigurableTask:
@@ -100,8 +107,8 @@ def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> Configurab
     config = {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}
     if calibrate and config.get("output_type") == "multiple_choice":
         means = {"aggregation": "mean", "higher_is_better": True}
-        metrics = [one["metric"] for one in config.get("metric_list") or ()] + ["acc_mutual_info"]
-        config["metric_list"] = [{"metric": one, **means} for one in dict.fromkeys(metrics) if one in ACCURACIES]
+        others = config.get("metric_list") or [{"metric": name, **means} for name in ("acc", "acc_norm")]
+        config["metric_list"] = [*others, {"metric": "acc_mutual_info", **means}]
     if data_dir is None:
         return ConfigurableTask(config=config)
     folder = Path(data_dir, "blimp" if name.startswith(BLIMP) else FOLDERS.get(name, name))
@@ -117,6 +124,9 @@ def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> Configurab
             raise ValueError(f"Task {name!r} needs {what}. Add it, or leave out --data_dir to take the hub's rows.")
         splits |= {"validation_split": other, "test_split": None}
     splits = {key: split if split in files else None for key, split in splits.items()}
+    of_asked = splits["test_split"] or splits["validation_split"]
+    if {*splits.values()} <= {None, of_asked}:  # the harness leaves the row that is asked out of its shots
+        splits |= {"test_split": of_asked, "fewshot_split": of_asked}
     asked, as_hub = files[splits["test_split"] or splits["validation_split"]], f"as {config['dataset_path']} has them"
     try:
         rows = DatasetDict({split: _read(name, files[split]) for split in splits.values() if split})
@@ -136,13 +146,10 @@ def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> Configurab
 
 def _find_files(folder: Path, prefix: str) -> dict[str, Path]:
     """Files by split; a raw text is `wiki.test.raw`."""
-    found = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        ending = next((ending for ending in FILE_BUILDERS if path.name.endswith(ending)), None)
-        if path.name.startswith(prefix) and ending is not None:
-            found[path.name.removeprefix(prefix).removesuffix(ending)] = path
-        elif path.suffix == ".raw":
-            found[{"valid": "validation"}.get(part := path.name.split(".")[-2], part)] = path
+    names = {path.name.split(".")[-2]: path for path in folder.glob("*.raw")}
+    found = {{"valid": "validation"}.get(name, name): path for name, path in names.items()}
+    for ending in reversed(FILE_BUILDERS):  # of two the first counts, as for `load_task`
+        found |= {path.name[len(prefix) : -len(ending)]: path for path in folder.glob(f"{prefix}*{ending}")}
     return found
 
 
@@ -190,7 +197,7 @@ def _story_cloze(rows: Dataset) -> Dataset:
 def _pages(text: str) -> Dataset:
     """The articles of WikiText; each begins with its title, ` = Robert Boulter = `."""
     pages = re.split(r"^(?= = [^=\n]+ = $)", text, flags=re.MULTILINE)
-    return Dataset.from_list([{"page": page} for page in pages[1:] or pages])
+    return Dataset.from_list([{"page": page} for page in pages if page.strip()])
 
 
 # How rows without a column of the hub's get it.

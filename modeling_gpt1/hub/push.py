@@ -25,13 +25,13 @@ logger = logging.get_logger(__name__)
 NEVER_PUSHED = (
     *("_*", "*/_*"),
     *("checkpoint-*", "*/checkpoint-*", "chck_*/*"),  # the latter have branches of their own
-    *(".env*", "*/.env*"),
+    *(".env*", "*/.env*", ".netrc", "*/.netrc", "*.metadata"),
     *("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib", "*.npy", "*.npz"),
     "*events.out.tfevents.*",
     "*run.yaml",
 )
 # A token, with or without its HTTP header. The header matches to its end: a token may have blanks in it.
-SECRET = re.compile(r"Bearer\s.*|hf_[\w.-]+")
+SECRET = re.compile(r"Bearer\s.*|hf_(?!api\.py|file_system\.py)[\w.-]+")
 REMEDY = "Mend the cause (`hf auth login` or HF_TOKEN gives a token that may write)"
 
 

@@ -26,11 +26,11 @@ PASSED_ON = {
     **dict.fromkeys(
         ("--finetune_arguments", "--lstm_finetune_arguments"),
         "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint push_to_hub do_train "
-        "do_eval do_predict".split(),
+        "do_eval do_predict config".split(),
     ),
     **dict.fromkeys(
         ("--pretrain_arguments", "--lstm_pretrain_arguments"),
-        "family output_dir resume_from_checkpoint push_to_hub".split(),
+        "family output_dir resume_from_checkpoint push_to_hub config".split(),
     ),
 }
 # Flags that choose where a cell runs and what it logs, not what it gives: another device or logger repeats no cell.

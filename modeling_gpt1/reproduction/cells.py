@@ -90,14 +90,10 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
     if variant == "without_auxiliary":
         settings.pop("lm_coef", None)  # this variant sets its own λ
     facts = {
-        "kind": "fine_tuning",
-        "task": task,
-        "variant": kind,
+        **{"kind": "fine_tuning", "task": task, "variant": kind},
         "n_transfer": int(flags[1]) if "--n_transfer" in flags else None,
         "lm_coef": 0.0 if variant == "without_auxiliary" else None,
-        "seed": seed,
-        "settings": settings,
-        "model_fingerprint": model_fingerprint(model),
+        **{"seed": seed, "settings": settings, "model_fingerprint": model_fingerprint(model)},
         "data": data_of(arguments, get_task(task)),
     }
     run = partial(fine_tune, arguments.data_dir, task, seed, given, ["--model", model, *flags])
@@ -143,8 +139,8 @@ def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, 
         if argument == "lstm_model":
             given += [*arguments.lstm_pretrain_arguments, "--family", of_family]
         settings = as_settings(given)
-        files = settings.get("train_files", [])
-        data = text_fingerprint(tuple([files] if isinstance(files, str) else files))
+        files = [settings.get(name, []) for name in ("train_files", "validation_files", "tokenizer_name")]
+        data = [text_fingerprint(tuple([file] if isinstance(file, str) else file)) for file in files]
         facts = {"kind": "pretraining", "settings": settings, "data": data}
         cell = Cell(f"pretraining-{of_family}", facts, {}, print)
         found[argument] = replace(cell, run=partial(pretrain, given, folder / cell.key))

@@ -64,8 +64,8 @@ def data_fingerprint(data_dir: str | None, folders: tuple[str, ...]) -> dict[str
     if data_dir is None:
         return "hub"
     candidates = [*(Path(data_dir, folder) for folder in folders), Path(data_dir)]
-    folder = next((path for path in candidates if path.is_dir()), Path(data_dir))
-    return {path.name: checksum_of_file(path) for path in sorted(folder.glob("*")) if path.is_file()}
+    found = [sorted(path for path in folder.glob("*") if path.is_file()) for folder in candidates]
+    return {path.name: checksum_of_file(path) for path in next(filter(None, found), ())}
 
 
 @cache

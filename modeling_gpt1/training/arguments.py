@@ -27,9 +27,13 @@ class _SharedArguments(TrainingArguments):
     hub_strategy: str = HfArg(default="end", help="When to push; checkpoints would hold pickles.")
 
     def __post_init__(self):
+        is_cost = (self.metric_for_best_model or "").endswith(("perplexity", "mse", "mae"))
+        if self.greater_is_better is None and is_cost:
+            self.greater_is_better = False
         super().__post_init__()
-        if self.max_steps == 0:
-            raise ValueError("`max_steps` is 0, which trains nothing. Give a number of updates, or leave it out.")
+        for name in ("max_steps", "num_train_epochs"):
+            if getattr(self, name) == 0 and self.max_steps <= 0:
+                raise ValueError(f"`{name}` is 0, which trains nothing. Give a number, or leave it out.")
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False

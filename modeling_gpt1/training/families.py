@@ -11,22 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
-from transformers import (
-    AlbertConfig,
-    AlbertForPreTraining,
-    BartConfig,
-    BartForConditionalGeneration,
-    BertConfig,
-    BertForPreTraining,
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    RobertaConfig,
-    RobertaForMaskedLM,
-)
+from transformers import BartConfig, GPT2Config, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from tokenization import BlockCollator
@@ -296,24 +283,24 @@ FAMILIES = {
     for family in (
         Family("gpt1", GPT1Config, GPT1ForCausalLM),
         Family("gpt1-lstm", GPT1LSTMConfig, GPT1LSTMForCausalLM),
-        Family("gpt2", GPT2Config, GPT2LMHeadModel),
+        Family("gpt2", GPT2Config, transformers.GPT2LMHeadModel),
         Family(
             "gpt3",
             GPT1Config,
             GPT1ForCausalLM,
             fields={"do_layer_norm_before": True, "rescale_prenorm_residual": True, "sliding_window": 128},
         ),
-        Family("bert", BertConfig, BertForPreTraining, NextSentenceCollator),
+        Family("bert", transformers.BertConfig, transformers.BertForPreTraining, NextSentenceCollator),
         # RoBERTa leaves the position of the padding's id, 0, out. It has no segments.
         Family(
             "roberta",
-            RobertaConfig,
-            RobertaForMaskedLM,
+            transformers.RobertaConfig,
+            transformers.RobertaForMaskedLM,
             MaskedCollator,
             {"max_position_embeddings": 515, "type_vocab_size": 1},
         ),
-        Family("albert", AlbertConfig, AlbertForPreTraining, SentenceOrderCollator),
-        Family("bart", BartConfig, BartForConditionalGeneration, InfillingCollator),
+        Family("albert", transformers.AlbertConfig, transformers.AlbertForPreTraining, SentenceOrderCollator),
+        Family("bart", BartConfig, transformers.BartForConditionalGeneration, InfillingCollator),
     )
 }
 

@@ -103,18 +103,11 @@ def prepare_finetuning(
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         place = tokenizer or checkpoint
         tokenizer = open_tokenizer(place) if is_own else open_family_tokenizer(place, trust_remote_code)
-    collator_of = partial(
-        TraversalCollator,
-        tokenizer,
-        task.traversal,
-        task.columns,
-        pad_to_multiple_of=pad_to_multiple_of,
-        num_labels=len(task.label_names) or None,
-        regression=task.regression,
-        multi_label=task.multi_label,
-        # In the user's own regression data −1 is an ordinary label.
-        hidden_label=None if task.regression and task.hub_path is None else -1,
-    )
+    options = {"num_labels": len(task.label_names) or None, "regression": task.regression}
+    options |= {"multi_label": task.multi_label, "pad_to_multiple_of": pad_to_multiple_of}
+    # In the user's own regression data −1 is an ordinary label.
+    options["hidden_label"] = None if task.regression and task.hub_path is None else -1
+    collator_of = partial(TraversalCollator, tokenizer, task.traversal, task.columns, **options)
     # dtype of the weights; the trainer's `bf16` computes in half precision
     opening = {"config": config, "dtype": torch.float32, "ignore_mismatched_sizes": ignore_mismatched_sizes}
     if is_own:

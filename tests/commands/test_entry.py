@@ -98,9 +98,6 @@ def test_debug_without_a_value_shows_the_traceback(words, kept, is_shown, capsys
     assert told.startswith("Traceback (most recent call last):\n") == is_shown
 
 
-# ---- Errors
-
-
 def end_of(error: BaseException | None, capsys, action=None) -> tuple[int, str]:
     """Exit code and stderr."""
     with pytest.raises(SystemExit) as end, one_sentence("finetune", False):

@@ -322,6 +322,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
 
     shutil.rmtree(output / "checkpoint-2")
     (output / "predictions.jsonl").touch()
+    (output / "my_predictions.jsonl").touch()
     caplog.clear()
     again = ["--logging_steps", "1", "--weight_decay", "0.5"]  # they were 500 and 0.01
     finetune.main([*(word for word in command if word != "--do_eval"), *again])
@@ -332,6 +333,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert f" parameters, from {output / 'checkpoint-1'}; on CPU" in "".join(caplog.messages)
     assert [line for line in caplog.messages if line.startswith("step 2/2 · loss ")]
     assert not [*output.glob("eval_results.json"), *output.glob("predictions*")]  # of the weights before
+    assert (output / "my_predictions.jsonl").exists()
     assert not [name for name in read_json(output / "all_results.json") if name.startswith("eval_")]
 
 
@@ -584,9 +586,6 @@ def test_refuses_one_label_of_a_model_that_gives_several(flag, places, tmp_path)
     refusal(words, "gives each row several labels", "the rows have one label", "--do_train", **places)
 
 
-# ---- gpt1 predict
-
-
 @pytest.mark.parametrize("kind", ROWS)
 def test_a_folder_predicts_what_its_run_predicted(kind, folders, tmp_path, capsys):
     words = [str(folders / kind), "--file", str(folders / f"data-{kind}" / "test.jsonl"), "--device", "cpu"]
@@ -659,6 +658,13 @@ def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys
     rows = [{"id": number, **row} for number, row in enumerate([*ROWS["classification"] * 3, {"review": ""}])]
     file, output = write_rows(tmp_path / "new.jsonl", rows), tmp_path / "out.csv"
     words = [str(folders / "classification"), "--file", file, "--device", "cpu", "--keep", "id", "mood"]
+    dated = write_rows(tmp_path / "dated.jsonl", [{"day": "2024-01-02", **row} for row in ROWS["classification"]])
+    for name in ("days.csv", "days.jsonl"):
+        out = str(tmp_path / name)
+        predict.main([str(folders / "classification"), "--file", dated, "--keep", "day", "--output_file", out])
+        assert Path(out).read_text(encoding="utf-8").count("2024-01-02") == len(ROWS["classification"])
+        assert "00:00" not in Path(out).read_text(encoding="utf-8")
+    capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         predict.main([*words, "--output_file", str(output)])
     assert end.value.code == 1  # for the row without a text

@@ -132,9 +132,6 @@ def test_prompts_are_checked_before_the_first_is_continued(run, monkeypatch):
     assert called == []
 
 
-# ---- At the terminal.
-
-
 @pytest.fixture
 def typed(monkeypatch):
     """Answers of the person at the terminal; then the input ends."""

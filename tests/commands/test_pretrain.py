@@ -132,6 +132,11 @@ def test_the_model_is_saved_after_words_that_were_read(books, caplog, capsys):
     assert (out / "chck_0.4K" / "model.safetensors").read_bytes() == weights["0.4K"]
     assert (out / "chck_200").is_dir() and not (out / f"checkpoint-{steps['200']}").exists()
 
+    with pytest.raises(ValueError, match="was trained with --per_device_train_batch_size 4, and a run cannot go on"):
+        pretrain.main(arguments(books, out, *more, "--per_device_train_batch_size", "2"))
+    again = [{"0.4K": "0.1K"}.get(word, word) for word in more]
+    pretrain.main(arguments(books, out, *again))
+    assert "The run is past the words of chck_0.1K, which will not be saved." in caplog.text
     told = generated(out, capsys, "--revision", "chck_200")
     assert told == generated(out / "chck_200", capsys) != generated(out, capsys)
     with pytest.raises(ValueError, match="no checkpoint chck_1M. --revision may be: chck_0.4K, chck_200"):
@@ -152,7 +157,15 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     (tmp_path / "run.yaml").write_text("preset: babylm-10m\nmax_words: 5M\n", encoding="utf-8")
     _, corpus, training = read("--config", str(tmp_path / "run.yaml"), "--seed", "3")
     assert (corpus.max_words, training.learning_rate, training.seed) == ("5M", 2e-3, 3)
-    assert read("--preset", "babylm-10m", "--max_steps", "2")[1].max_words is None
+    for other in ("--max_steps", "--num_train_epochs"):
+        assert read("--preset", "babylm-10m", other, "2")[1].max_words is None
+    assert read("--preset", "babylm-10m", "--streaming", "--max_steps", "9")[1].save_points() == {}
+    config = read("--preset", "babylm-10m", "--config_overrides", "hidden_size=64")[0].fresh_config()
+    assert (config.hidden_size, config.num_hidden_layers) == (64, 4)
+    with pytest.raises(ValueError, match="--max_words says how long the run is, and so does --num_train_epochs"):
+        read("--max_words", "5M", "--num_train_epochs", "2")
+    long = read("--preset", "babylm-100m", "--max_words", "1B")[1].save_points()
+    assert list(long)[-9:] == [f"chck_{number}M" for number in range(200, 1001, 100)] and len(long) == 28
     assert read()[2].learning_rate == 2.5e-4 and read("--preset", "babylm-10m")[0].num_merges == 8000
     with pytest.raises(ValueError, match="--num_merges 9 learns a tokenizer, but that of t was given"):
         read("--preset", "babylm-10m", "--tokenizer_name", "t", "--num_merges", "9")
@@ -181,6 +194,13 @@ def test_words_decide_the_length_of_a_run(books, caplog):
     babylm = pretrain.CorpusArguments(train_files=["a"], save_at_words=["babylm"]).save_points()
     millions = [*range(1, 11), *range(20, 101, 10)]
     assert babylm == {f"chck_{number}M": number * 10**6 for number in millions} and len(babylm) == 19
+
+
+def test_the_best_perplexity_is_the_least():
+    for name, is_greater in (("perplexity", False), ("eval_perplexity", False), ("mse", False), ("accuracy", True)):
+        assert pretrain.GPT1PretrainingArguments("o", metric_for_best_model=name).greater_is_better == is_greater
+    with pytest.raises(ValueError, match="`num_train_epochs` is 0, which trains nothing"):
+        pretrain.GPT1PretrainingArguments("o", num_train_epochs=0)
 
 
 def test_another_folders_checkpoint_brings_its_tokenizer(books):

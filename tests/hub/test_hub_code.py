@@ -205,9 +205,6 @@ def test_the_cards_code_runs_without_the_package(report, folders, folder, capsys
     assert re.sub(r"\d\.\d+", "", printed) == re.sub(r"\d\.\d+", "", expected)
 
 
-# ---- What is written.
-
-
 def test_what_the_code_is_saved_with(tiny_config, tiny_model, tmp_path):
     tiny_config().save_pretrained(tmp_path / "config")
     assert sorted(path.name for path in (tmp_path / "config").iterdir()) == sorted([*HUB_CODE, "config.json"])
@@ -231,9 +228,6 @@ def test_map_of_an_older_save_is_replaced_and_classes_of_the_user_stay(tiny_mode
         "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
         "AutoModelForTokenClassification": "someone/tags--tags.GPT1ForTags",
     }
-
-
-# ---- With the package.
 
 
 def fetched_modules() -> set[str]:

@@ -39,9 +39,6 @@ SIZES = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 24}
 DROPOUTS = {"embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0}
 
 
-# ---- A release, written from the description of its format.
-
-
 def released_arrays(model, swap_queries_and_keys=False) -> list[np.ndarray]:
     """The weights of an OpenAIGPTLMHeadModel in the order of OpenAI's variables, kernels with a leading dimension."""
     weights = {name: weight.detach().numpy() for name, weight in model.transformer.named_parameters()}
@@ -118,9 +115,6 @@ def assert_same_weights(one: Path, other: Path) -> None:
     for name, weight in ours.items():
         assert weight.dtype == theirs[name].dtype
         assert torch.equal(weight.view(torch.uint8), theirs[name].view(torch.uint8)), name
-
-
-# ---- From the release.
 
 
 def test_release_becomes_a_folder_with_tokenizer(release, plain_tokenizer, tmp_path):
@@ -269,9 +263,6 @@ def test_weights_of_torch_save_keep_every_bit(make_openai, tmp_path):
     assert_same_weights(tmp_path / "gpt1", tmp_path / "expected")
 
 
-# ---- The command, and where it writes
-
-
 def test_command(release, tmp_path, capsys):
     folder, theirs = release
     ours, openai = str(tmp_path / "gpt1"), str(tmp_path / "openai")
@@ -325,9 +316,6 @@ def test_a_link_stays_and_what_it_leads_to_is_made(openai_folder, tmp_path):
     convert_checkpoint(openai_folder, tmp_path / "link")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "disk" / "real" / "model.safetensors").is_file()
     assert names_in(tmp_path / "disk") == {"real"} and names_in(tmp_path) == {"disk", "link", "openai"}
-
-
-# ---- What is damaged, or does not belong together
 
 
 def edit_json(path: Path, change) -> None:

@@ -220,9 +220,6 @@ def test_without_auxiliary_loss_the_lm_head_does_not_run(tiny_model, monkeypatch
     assert ran == []
 
 
-# ---- Scores.
-
-
 def test_lm_logits_are_those_of_the_language_model(tiny_model):
     model = tiny_model(GPT1DoubleHeadsModel, **KINDS["multiple_choice"].fields)
     language_model = tiny_model(GPT1ForCausalLM)
@@ -254,9 +251,6 @@ def test_embeddings_positions_and_token_types_of_examples(tiny_model, kind):
     assert not torch.allclose(typed.task_logits, expected.task_logits, atol=1e-3)
 
 
-# ---- The shared dropout mask.
-
-
 def test_sequences_of_an_example_share_the_dropout_mask(tiny_model, monkeypatch):
     """Two equal sequences of an example score equally; with a mask for each sequence they would not."""
     model = tiny_model(GPT1DoubleHeadsModel, classifier_dropout=0.5, **KINDS["multiple_choice"].fields).train()
@@ -272,9 +266,6 @@ def test_sequences_of_an_example_share_the_dropout_mask(tiny_model, monkeypatch)
     monkeypatch.setattr(GPT1TaskHead, "forward", mask_for_each_sequence)
     scores = model(input_ids).task_logits
     assert (scores[:, 0] - scores[:, 1]).abs().median() > 0.1
-
-
-# ---- Checkpoints: the class of the traversal.
 
 
 @pytest.mark.parametrize("kind", ["classification", "similarity", "regression", "ragged_multiple_choice"])
@@ -296,9 +287,6 @@ def test_double_heads_open_in_the_class_of_their_traversal_alone(tiny_model, kin
     assert opened(**{**batch, "labels": None}).loss is None is model(**{**batch, "labels": None}).loss
     told = refusal(other.from_pretrained, tmp_path)
     assert f"`traversal` is '{model.config.traversal}'. Open it with {ours.__name__} or GPT1DoubleHeadsModel" in told
-
-
-# ---- Similarity of [B, T] rows.
 
 
 def pair_row(first, second):
@@ -349,9 +337,6 @@ def test_similarity_rows_without_one_delimiter(tiny_model, delimiter, rows, coun
     model = tiny_model(GPT1ForSequenceClassification, delimiter_token_id=delimiter, **KINDS["similarity"].fields)
     message = refusal(model, torch.tensor(rows))
     assert f"the rows have {counts} delimiters. Give the tokenizer a `text` and a `text_pair`" in message
-
-
-# ---- Errors.
 
 
 def ids(*shape):
@@ -429,9 +414,6 @@ def test_choice_mask_of_another_traversal(tiny_model):
     model = tiny_model(GPT1DoubleHeadsModel, **KINDS["similarity"].fields)
     message = refusal(model, ids(2, 2, 5), choice_mask=torch.ones(2, 2, dtype=torch.bool))
     assert "traversal 'similarity' has no choices. Leave it out" in message
-
-
-# ---- Compiled.
 
 
 def test_a_compiled_model_trains_as_uncompiled(tiny_model):

@@ -111,9 +111,6 @@ def test_drafts_of_the_first_blocks_are_accepted_as_the_loop(model):
     assert generated == [greedy_loop(model, PROMPTS[1], 12)]
 
 
-# ---- Positions, and generation that goes on.
-
-
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_positions_may_be_given(model, use_cache):
     batch = left_padded(PROMPTS)
@@ -166,9 +163,6 @@ def test_generation_from_embeddings_goes_on_from_its_cache(model):
     assert generated.tolist() == [greedy_loop(model, PROMPTS[1], 12)]
 
 
-# ---- Streams.
-
-
 @pytest.fixture
 def tokenizer_and_model(tiny_tokenizer, tiny_model):
     fields = {"vocab_size": len(tiny_tokenizer), "max_position_embeddings": 64, "tie_word_embeddings": False}
@@ -185,9 +179,6 @@ def test_a_stream_shows_the_text_of_the_tokens(tokenizer_and_model):
     text = tokenizer.decode(generated[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
     assert len(text.split()) > 3
     assert "".join(pieces) == text
-
-
-# ---- Caches by hand.
 
 
 def test_a_cache_is_made_where_it_is_asked_for(model):
@@ -224,9 +215,6 @@ def test_a_cache_grows_in_place_and_its_branches_stay_apart(model):
             with torch.inference_mode():
                 ids = read(cache, ids[:, :-3], 14)
             read(cache, ids, 16)
-
-
-# ---- Too long.
 
 
 @pytest.mark.parametrize("cache", CACHES)

@@ -32,9 +32,6 @@ from modeling_gpt1.training.measures import training_flops_per_token
 MASK = torch.tensor([[1] * 10, [0] * 4 + [1] * 6, [1] * 5 + [0] * 5, [1, 1, 1, 0, 0, 1, 1, 1, 1, 1], [0] * 10])
 
 
-# ---- The decoder.
-
-
 def test_the_paper_s_size():
     with torch.device("meta"):
         model = GPT1LSTMForCausalLM(GPT1LSTMConfig())
@@ -48,9 +45,6 @@ def test_a_fresh_model_keeps_what_it_has_read():
     lstm = GPT1LSTMModel(GPT1LSTMConfig(vocab_size=101, hidden_size=16, lstm_hidden_size=24)).h[0].lstm
     assert lstm.bias_ih_l0.reshape(4, 24).tolist() == [[0.0] * 24, [1.0] * 24, [0.0] * 24, [0.0] * 24]
     assert lstm.bias_hh_l0.abs().max() == 0
-
-
-# ---- Padding and states.
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"do_sample": True}, {"num_return_sequences": 2}])
@@ -124,9 +118,6 @@ def test_hidden_states_are_those_of_the_layers(tiny_model):
     assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
 
 
-# ---- The heads.
-
-
 def test_training_does_not_depend_on_micro_batches(tmp_path):
     records, case = [], "multiple_choice"
     for batch_size, accumulation in ((8, 1), (4, 2)):
@@ -141,9 +132,6 @@ def test_training_does_not_depend_on_micro_batches(tmp_path):
         records[-1].append([evaluation["eval_task_loss"], evaluation["eval_lm_loss"], 0.0])
     assert len(records[0]) == 4
     close(torch.tensor(records[1]), torch.tensor(records[0]))
-
-
-# ---- Saving and opening.
 
 
 def test_every_class_opens_what_was_saved(tiny_model, tmp_path):
@@ -177,9 +165,6 @@ def test_what_the_configuration_says_to_the_hub(tiny_model, tmp_path):
     }
     assert not {"num_attention_heads", "attn_pdrop", "intermediate_size", "hidden_act"} & set(config)
     assert type(AutoConfig.from_pretrained(tmp_path)) is GPT1LSTMConfig
-
-
-# ---- Refusals.
 
 
 def test_refusals(tiny_model):

@@ -27,9 +27,6 @@ disable_progress_bar()
 CLASSES = [GPT1Model, GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice]
 
 
-# ---- Attention implementations.
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_rows_of_padding_are_finite_in_every_dtype(tiny_model, dtype):
     """Scores far below 0 beside the mask's least number; where nothing is masked, both implementations agree."""
@@ -98,9 +95,6 @@ def test_hidden_states_are_embeddings_then_blocks(tiny_model):
     assert model(input_ids).hidden_states is None
 
 
-# ---- Logits.
-
-
 def test_logits_to_keep(tiny_model):
     model = tiny_model(GPT1ForCausalLM)
     input_ids = random_ids(2, 6)
@@ -142,9 +136,6 @@ def test_targets_of_sharded_sequences_are_refused(tiny_model):
         tiny_model(GPT1ForCausalLM)(input_ids, labels=input_ids, shift_labels=input_ids)
 
 
-# ---- Too long, both or neither.
-
-
 @pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1DoubleHeadsModel])
 def test_inputs_of_the_decoder_that_are_refused(tiny_model, model_class):
     model = tiny_model(model_class)
@@ -154,9 +145,6 @@ def test_inputs_of_the_decoder_that_are_refused(tiny_model, model_class):
         assert f"has {length} tokens, but the model has only 24 positions" in message and "`max_length`" in message
     for inputs in ({}, {"input_ids": random_ids(2, 3), "inputs_embeds": torch.zeros(2, 3, 32)}):
         assert refusal(model, **inputs) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
-
-
-# ---- Outputs as tuples.
 
 
 @pytest.mark.parametrize("model_class", CLASSES)

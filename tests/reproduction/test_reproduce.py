@@ -26,8 +26,8 @@ from modeling_gpt1.commands import finetune
 from modeling_gpt1.commands import reproduce as reproduce_command
 from modeling_gpt1.reproduction import cells as cells_module
 from modeling_gpt1.reproduction import grid
-from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS
-from modeling_gpt1.reproduction.cells import Cell, plan
+from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS, ReproduceArguments
+from modeling_gpt1.reproduction.cells import Cell, plan, pretraining_cells
 from modeling_gpt1.reproduction.grid import CellStore, write_json
 from modeling_gpt1.reproduction.models import (
     checksum_of_file,
@@ -567,6 +567,7 @@ def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, comma
         (["--variants", "lstm"], "The variant lstm needs a model", "Pass --lstm_model"),
         (["--zero_shot_tasks", "mrpc"], "Task 'mrpc' has no zero-shot heuristic", "cola, sst2, race"),
         (["--finetune_arguments", "--data-dir=elsewhere"], "has --data_dir", "Leave it out"),
+        (["--finetune_arguments", "--config", "own.yaml"], "has --config", "Leave it out"),
         (["--finetune_arguments", "5e-4"], "begins with '5e-4'", "such as --learning_rate"),
         (["--lstm_model", "TRANSFORMER"], "has the model type gpt1.", "--family gpt1-lstm"),
         (["--model", "LSTM"], "has the model type gpt1-lstm", "--family gpt1."),
@@ -636,6 +637,20 @@ def test_a_model_that_cannot_be_pre_trained_ends_the_command(from_text, stand_in
     assert "pretraining-gpt1: FAILED, its command exited" in shown and "so nothing is fine-tuned" in shown
     assert "ValueError: there is no text" in shown
     assert {words[0] for words in stand_ins()} == {"--train_files"}  # no cell began
+
+
+def test_other_texts_and_tokenizers_are_other_cells(tmp_path):
+    keys = []
+    for held_out, tokenizer in (("a", "{}"), ("b", "{}"), ("b", "{ }"), ("b", "{ }")):
+        text_fingerprint.cache_clear()
+        (tmp_path / "tok").mkdir(exist_ok=True)
+        for name, text in (("train.txt", "x"), ("held.txt", held_out), ("tok/tokenizer.json", tokenizer)):
+            (tmp_path / name).write_text(text)
+        given = ["--train_files", str(tmp_path / "train.txt"), "--validation_files", str(tmp_path / "held.txt")]
+        words = [*given, "--tokenizer_name", str(tmp_path / "tok")]
+        arguments = ReproduceArguments(output_dir="o", model="pretrain", pretrain_arguments=words)
+        keys.append(pretraining_cells(arguments, tmp_path)["model"].key)
+    assert len(set(keys)) == 3 and keys[2] == keys[3]
 
 
 def test_a_rehearsal_pre_trains_for_as_many_updates(from_text, stand_ins, tmp_path):

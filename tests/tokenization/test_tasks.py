@@ -16,7 +16,7 @@ from sklearn import metrics as sklearn_metrics
 from transformers import EvalPrediction
 
 from tokenization import TASKS, Task, compute_metrics_for, get_task
-from tokenization.metrics import SCORES, compute
+from tokenization.metrics import SCORES, compute, find_metric
 from tokenization.tasks import predictions_from_logits
 
 GLUE = "nyu-mll/glue"
@@ -147,6 +147,12 @@ def test_a_metric_of_evaluate(tmp_path, monkeypatch):
 def test_metrics_that_nobody_has_or_that_fit_no_such_labels(task, name, shown):
     with pytest.raises(ValueError, match=f"'{name}'.* like {re.escape(shown)}.*f1_macro.*pearson"):
         compute_metrics_for(replace(TASKS[task], metrics=(name,)))
+
+
+@pytest.mark.parametrize("name", ["matthews_correlation", "pearson", "spearmanr"])
+def test_scores_of_one_label_are_none_of_several(name):
+    with pytest.raises(ValueError, match=name):
+        find_metric(name, np.eye(2, dtype=int))
 
 
 def test_scikit_learn_gives_the_micro_f1_of_rows_with_one_class_alone(monkeypatch):

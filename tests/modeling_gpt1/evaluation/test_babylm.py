@@ -393,6 +393,18 @@ def test_a_row_ends_where_its_line_ends(tmp_path):
     assert len(babylm.read_items("blimp", tmp_path, 1)) == 1
 
 
+def test_few_rows_and_the_word_null(causal, data_dir, tmp_path):
+    path = data_dir / "reading" / "reading_data.csv"
+    assert babylm.ask_task(causal, "reading", path, 8).metrics == {"eye_tracking": 0.0, "self_paced_reading": 0.0}
+    rows = pd.read_csv(path)
+    rows.loc[3, "word"] = "null"
+    rows.to_csv(tmp_path / "null.csv", index=False)
+    assert babylm.ask_task(causal, "reading", tmp_path / "null.csv").num_rows == len(rows)
+    same = [{"sentences": f"{sentence(1)}\t{sentence(1)}", "ratio": ratio} for ratio in (0.5, 0.7)]
+    write_rows(tmp_path / "wug" / "a.jsonl", same)
+    assert babylm.ask_task(causal, "wug_adj", tmp_path / "wug").metrics == {"spearmanr": 0.0}
+
+
 def test_wrong_uses(causal, data_dir, tmp_path):
     model = save(causal, tmp_path / "model")
     (tmp_path / "comps").mkdir()
@@ -404,6 +416,7 @@ def test_wrong_uses(causal, data_dir, tmp_path):
         (data_dir / "reading", ["babylm"], "has rows of no task. Pass the folder full_eval or fast_eval"),
         (data_dir, ["babylm", "--backend", "masked"], "argument --backend: .*invalid choice: 'masked'"),
         (tmp_path, ["babylm_comps"], "comps has no row in a .jsonl file"),
+        (data_dir, ["babylm", "--sentence_prefix"], "--sentence_prefix is not for tasks babylm_"),
         (tmp_path, ["babylm_ewok"], "ewok_fast lacks 'Target1' of babylm_ewok. Pass the challenge's rows"),
     ):
         with pytest.raises(ValueError, match=told):

@@ -257,6 +257,26 @@ def test_calibration_asks_for_the_answers_alone(ours, data_dir, tmp_path):
     assert sample["acc_mutual_info"] == float(gains[0] > gains[1])
 
 
+def test_what_has_no_question_is_not_calibrated_and_shots_leave_the_row_that_is_asked_out(data_dir, tmp_path):
+    tasks, _ = local_rows.specify_tasks(["blimp_adjunct_island", "winogrande"], data_dir, calibrate=True)
+    assert [one["metric"] for task in tasks for one in task.config.metric_list] == ["acc", "acc"]
+    rows = [
+        {"question": f"q{at}", "choices": {"text": TEXTS[1:5], "label": [*"ABCD"]}, "answerKey": "C"}
+        for at in range(6)
+    ]
+    for split in ("test", "validation"):
+        write_rows(tmp_path / split / "arc_easy" / f"{split}.jsonl", rows)
+        [task], _ = local_rows.specify_tasks(["arc_easy"], tmp_path / split)
+        for number, row in enumerate(task.task_docs):
+            task.set_fewshot_seed(number)
+            shown = task.fewshot_context(row, 5)
+            assert shown.count(row["question"]) == 1 and shown.count("q") == 6
+    write_rows(tmp_path / "rte" / "validation.jsonl", [{"sentence1": "first", "sentence2": "b", "label": 0}])
+    (tmp_path / "rte" / "validation.csv").write_text("sentence1,sentence2,label\nsecond,b,0\n", encoding="utf-8")
+    assert local_rows.specify_tasks(["rte"], tmp_path)[0][0].task_docs[0]["sentence1"] == "first"
+    assert local_rows._pages("the end .\n = Next = \nbody\n")["page"] == ["the end .\n", " = Next = \nbody\n"]
+
+
 def test_each_task_is_asked_once(tmp_path):
     """The pattern also matches the group's tasks, and the tag's tasks are asked by name."""
     leaves = local_rows._leaves("blimp")

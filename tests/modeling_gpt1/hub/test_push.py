@@ -69,7 +69,7 @@ def test_what_is_never_pushed():
         *(".env", ".env.local", "data/.env", "_incomplete/x", "runs/_private/x", "runs/_x.json"),
         *("x.joblib", "x.npz", "runs/x.npy", "training_args.bin", "sub/optimizer.pt", "rng_state.pth"),
         *("checkpoint-5/model.safetensors", "trial/checkpoint-7/model.safetensors"),
-        *("run.yaml", "parts/eval_run.yaml"),
+        *("run.yaml", "parts/eval_run.yaml", ".netrc", "pytorch_model_fsdp_0/.metadata"),
         *("events.out.tfevents.1.this-machine.2.0", "runs/Jan01_this-machine/events.out.tfevents.1.this-machine.2.0"),
     ]
     assert list(filter_repo_objects([*pushed, *kept], ignore_patterns=list(NEVER_PUSHED))) == pushed
