@@ -172,9 +172,8 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
         if use_cache and past_key_values is None and not self.training:
             past_key_values = self.new_state()
         state_layers = [None] * len(self.h) if past_key_values is None else past_key_values.layers
-        if past_key_values is not None and [type(layer) for layer in state_layers] != [GPT1LSTMStateLayer] * len(
-            self.h
-        ):
+        num_states = sum(isinstance(layer, GPT1LSTMStateLayer) for layer in state_layers)
+        if past_key_values is not None and num_states != len(self.h):
             raise ValueError("An LSTM has no keys and values. Pass `model.transformer.new_state()`, or no cache.")
         num_past = 0 if past_key_values is None else past_key_values.get_seq_length()
         length, real_tokens = inputs_embeds.shape[1], None  # None: all are

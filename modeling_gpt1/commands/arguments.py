@@ -110,21 +110,25 @@ class CommandParser(HfArgumentParser):
             if sum(word.partition("=")[0] == flag for word in args) > 1:
                 raise ValueError(f"{flag} is given twice. Write all its values after one.")
         namespace, rest = super().parse_known_args(words)
-        is_long = any(word.partition("=")[0] == "--num_train_epochs" for word in args)
-        if is_long and getattr(namespace, "max_words", None):
+        epochs, given_words = "--num_train_epochs", {word.partition("=")[0] for word in words}
+        if any(word.partition("=")[0] == epochs for word in args) and getattr(namespace, "max_words", None):
             raise ValueError("--max_words says how long the run is, and so does --num_train_epochs. Leave one out.")
         if getattr(namespace, "preset", None):
             preset = dict(PRESETS[namespace.preset])
             if namespace.tokenizer_name:
                 del preset["num_merges"]  # of a tokenizer that is learnt
-            if namespace.max_steps > 0 or is_long or namespace.streaming:
+            if namespace.max_steps > 0 or epochs in given_words or namespace.streaming:
                 del preset["max_words"]  # the other way to say how long the run is
             if namespace.streaming:  # which counts no words
                 del preset["save_at_words"]
-            own = namespace.config_overrides
+            if namespace.config_overrides and namespace.family in (
+                None,
+                "gpt1",
+            ):  # single sizes change
+                pairs = f"{preset['config_overrides']},{namespace.config_overrides}".split(",")
+                words += ["--config_overrides", ",".join({pair.partition("=")[0]: pair for pair in pairs}.values())]
             self.set_defaults(**preset)
             namespace, rest = super().parse_known_args(words)
-            namespace.config_overrides = ",".join(filter(None, (preset["config_overrides"], own)))
         del namespace.config
         self.settings = dict(vars(namespace))
         for name, value in self.settings.items():

@@ -139,7 +139,7 @@ def main(arguments: list[str]) -> None:
     places = babylm.find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
     of_harness = [name for name in ("sentence_prefix", "calibrate", "num_fewshot") if getattr(args, name)]
     if places and of_harness:
-        raise ValueError(f"--{of_harness[0]} is not for tasks {BABYLM}_…, which are the challenge's. Leave it out.")
+        raise ValueError(f"--{of_harness[0]} is not for the challenge's tasks {BABYLM}_…. Ask others apart.")
     # Reading the harness's definitions takes seconds.
     specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate) if by_harness else ([], [])
     for task in specified:

@@ -143,7 +143,7 @@ def as_cells(record: dict) -> dict:
 
 
 def without_time(cell: Any) -> Any:
-    """A cell as it was written, where the reader of JSON has made a time of a day."""
+    """A date as it was written, where the reader of JSON has made a time of it."""
     return str(cell).removesuffix(" 00:00:00") if isinstance(cell, datetime) else cell
 
 

@@ -80,9 +80,7 @@ class CorpusArguments:
     block_length: int | None = HfArg(default=None, help="Tokens per block. Default: the model's number of positions.")
     streaming: bool = HfArg(default=False, help="Tokenise while training; with --max_steps.")
     preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that tokenise. Default: one.")
-    max_eval_blocks: int | None = HfArg(
-        default=None, help="Blocks to evaluate on; with --eval_strategy the last takes all."
-    )
+    max_eval_blocks: int | None = HfArg(default=None, help="Blocks to evaluate on; the last of several takes all.")
     max_words: str | None = HfArg(default=None, help="Words to read in all passes, such as 100M.")
     save_at_words: list[str] = HfArg(default_factory=list, help="Save after so many words: 1M 2M, or babylm.")
 
@@ -304,9 +302,8 @@ def main(arguments: list[str]) -> None:
         saved, words_per_update, line = plan_words(corpus_args, training_args, len(train_blocks))
         lines.append(line)
         done = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
-        if late := [
-            one for one, at in saved.items() if at <= done and not Path(training_args.output_dir, one).is_dir()
-        ]:
+        folder = Path(training_args.output_dir)
+        if late := [name for name, at in saved.items() if at <= done and not (folder / name).is_dir()]:
             logger.warning(f"The run is past the words of {', '.join(late)}, which will not be saved.")
     trainer = family.trainer_class(
         model,

@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 # Fields of the configuration that follow from the tokenizer and the data.
 DERIVED_FIELDS = ("vocab_size", "traversal", "columns", "num_labels", "id2label", "label2id", "problem_type")
 SETTINGS = "run.yaml"
+# Results that a run writes beside its model.
+WRITTEN = "train_results.json eval_results.json predict_results.json all_results.json predictions.jsonl "
+WRITTEN += "predictions_test*.jsonl eval_predictions.jsonl eval_predictions_validation*.jsonl"
 
 
 @dataclass
@@ -124,10 +127,6 @@ def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:
     if name is not None and not name.endswith(tuple(scores)):
         near, needed = nearest(name, scores), " or ".join(scores)
         raise ValueError(f"--metric_for_best_model {name}{near} is none of this run. Pass {needed}.")
-
-
-WRITTEN = "train_results.json eval_results.json predict_results.json all_results.json predictions.jsonl "
-WRITTEN += "predictions_test*.jsonl eval_predictions.jsonl eval_predictions_validation*.jsonl"
 
 
 class AboveTheBar(logging.Handler):

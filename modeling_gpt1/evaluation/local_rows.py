@@ -57,9 +57,9 @@ def specify_tasks(
         return list(names), names
     specified = []
     for name in names:
-        if not _leaves(name):
+        if not (leaves := _leaves(name)):
             raise ValueError(f"The group {name!r} has settings of its own. Name its tasks, with --num_fewshot.")
-        made = [_make(leaf, data_dir, calibrate) for leaf in _leaves(name)]
+        made = [_make(leaf, data_dir, calibrate) for leaf in leaves]
         if calibrate:  # without a question, or with one answer to several, nothing can be compared
             unfit = {task.config.task for task in made if task.multiple_input or not task.config.doc_to_text}
             made = [_make(one.config.task, data_dir, False) if one.config.task in unfit else one for one in made]
@@ -83,19 +83,19 @@ def _matching(task: str) -> list[str]:
 def _without_repetition(names: list[str]) -> list[str]:
     """Groups and tasks, each once: tags as their tasks, and no task that a group of the list has."""
     index = all_tasks().task_index
-    expanded = [leaf for name in names for leaf in (_leaves(name) if index[name].kind.name == "TAG" else [name])]
+    expanded = [leaf for name in names for leaf in ((index[name].kind.name == "TAG" and _leaves(name)) or [name])]
     in_groups = {leaf for name in expanded if index[name].kind.name == "GROUP" for leaf in _leaves(name)}
     return [name for name in dict.fromkeys(expanded) if name not in in_groups]
 
 
 def _leaves(name: str) -> list[str]:
-    """The tasks of a group or tag; a task itself."""
+    """The tasks of a group or tag; a task itself; none of a group that gives its tasks settings of its own."""
     entry = all_tasks().task_index[name]
     if entry.kind.name in ("TASK", "PY_TASK"):
         return [name]
     children = sorted(entry.tags) if entry.kind.name == "TAG" else entry.cfg["task"]
     if any(not isinstance(child, str) and len(child) > 1 for child in children):
-        return []  # tasks with settings of the group
+        return []
     names = [child if isinstance(child, str) else child.get("task", child.get("group")) for child in children]
     found = [_leaves(child) for child in names]
     return [leaf for of_child in found for leaf in of_child] if all(found) else []
@@ -107,7 +107,7 @@ def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> Configurab
     config = {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}
     if calibrate and config.get("output_type") == "multiple_choice":
         means = {"aggregation": "mean", "higher_is_better": True}
-        others = config.get("metric_list") or [{"metric": name, **means} for name in ("acc", "acc_norm")]
+        others = config.get("metric_list") or [{"metric": one, **means} for one in ("acc", "acc_norm")]
         config["metric_list"] = [*others, {"metric": "acc_mutual_info", **means}]
     if data_dir is None:
         return ConfigurableTask(config=config)

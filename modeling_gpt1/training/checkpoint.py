@@ -43,7 +43,7 @@ SETTINGS += "optim lr_scheduler_type warmup_steps max_grad_norm lm_coef train_sa
 ALIKE = {"adamw_torch", "adamw_torch_fused"}  # optimizers with the same state
 # What decides a model's numbers beside its sizes and weights.
 NO_SIZES = "hidden_act activation_function layer_norm_epsilon layer_norm_eps do_layer_norm_before sliding_window "
-NO_SIZES = f"{NO_SIZES} layer_types tie_word_embeddings".split()
+NO_SIZES += "layer_types tie_word_embeddings"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 
@@ -156,7 +156,7 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
     before = type(config).from_pretrained(checkpoint).to_dict()  # the file has no defaults
     for name, now in config.to_dict().items():
         is_size = type(now) is int and not name.endswith("_token_id")
-        if (is_size or name in NO_SIZES) and before.get(name, now) != now:
+        if (is_size or name in NO_SIZES.split()) and before.get(name, now) != now:
             raise ValueError(
                 f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {before[name]}, but this "
                 f"run's has {now}. Give the model the old one, or start a new run in another folder."

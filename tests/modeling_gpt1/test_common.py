@@ -100,8 +100,6 @@ def test_hidden_states_and_attentions_have_gradients(tiny_model, model_class):
     assert all(tensor.grad.abs().max() > 1e-6 for tensor in inner)
 
 
-# ---- Masks of four dimensions.
-
 # Three tokens that two continuations share: 3 and 4 go on after token 2, and do not see each other.
 SHARED = torch.tensor([[*map(int, row)] for row in "10000 11000 11100 11110 11101".split()]).bool()[None, None]
 

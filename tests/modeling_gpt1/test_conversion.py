@@ -154,8 +154,6 @@ def test_the_comparison_sees_a_wrong_release(make_openai, vocabulary, plain_toke
     assert close == (fault is None)
 
 
-# ---- From and to openai-gpt.
-
 PAIRS = {
     "base": (OpenAIGPTModel, GPT1Model, {}),
     "lm": (OpenAIGPTLMHeadModel, GPT1ForCausalLM, {}),

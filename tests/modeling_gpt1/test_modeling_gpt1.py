@@ -158,9 +158,6 @@ def test_a_configuration_that_asks_for_tuples(tiny_model, model_class):
     assert torch.equal(outputs[0], expected[0])
 
 
-# ---- Gradient checkpointing.
-
-
 def enable_checkpointing(model, use_reentrant):
     """By the name that this release of transformers prefers; for `None` by its older name."""
     if use_reentrant is None:
@@ -205,9 +202,6 @@ def test_checkpointing_gives_the_same_gradients_and_keeps_less(tiny_model, use_r
         close(gradient, expected[name], 1e-6)
     assert kept_less < kept
     assert model.eval()(random_ids(1, 4)).past_key_values.get_seq_length() == 4
-
-
-# ---- Embeddings that grow, saving, loading.
 
 
 @pytest.mark.parametrize("tied", [True, False])
