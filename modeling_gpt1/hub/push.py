@@ -31,7 +31,7 @@ NEVER_PUSHED = (
     "*run.yaml",
 )
 # A token, with or without its HTTP header. The header matches to its end: a token may have blanks in it.
-SECRET = re.compile(r"Bearer\s.*|hf_(?!api\.py|file_system\.py)[\w.-]+")
+SECRET = re.compile(r"Bearer\s.*|hf_(?!api\b|file_system\b|hub_\w+\b)[\w.-]+")
 REMEDY = "Mend the cause (`hf auth login` or HF_TOKEN gives a token that may write)"
 
 

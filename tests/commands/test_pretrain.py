@@ -166,11 +166,10 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     parser.read("--train_files b --preset babylm-10m --config_overrides hidden_size=64 --use_cpu".split())
     parser.write_settings(tmp_path / "own.yaml")
     repeated = read("--config", str(tmp_path / "own.yaml"))[0]
-    assert (
-        repeated.fresh_config().to_dict() == config.to_dict() and repeated.config_overrides.count("hidden_size") == 1
-    )
-    other = ("--family", "bert", "--config_overrides", "hidden_size=8")  # whose fields are others
-    assert read("--preset", "babylm-10m", *other)[0].config_overrides == "hidden_size=8"
+    assert repeated.fresh_config().to_dict() == config.to_dict()
+    assert repeated.config_overrides.count("hidden_size") == 1
+    other = ("--family", "bert", "--config_overrides", "hidden_size=24")  # whose fields are others
+    assert read("--preset", "babylm-10m", *other)[0].config_overrides == "hidden_size=24"
     with pytest.raises(ValueError, match="--max_words says how long the run is, and so does --num_train_epochs"):
         read("--max_words", "5M", "--num_train_epochs", "2")
     long = read("--preset", "babylm-100m", "--max_words", "1B")[1].save_points()

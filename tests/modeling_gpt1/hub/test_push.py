@@ -8,7 +8,7 @@ from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
 from huggingface_hub.utils import filter_repo_objects
 
 from modeling_gpt1.hub import push
-from modeling_gpt1.hub.push import NEVER_PUSHED, REMEDY, PushError, explained
+from modeling_gpt1.hub.push import NEVER_PUSHED, REMEDY, PushError, explained, upload_result
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,9 @@ def test_explanation(error, cause, revision, tmp_path):
 
 
 def test_before_training_nothing_is_said_of_an_older_result(tmp_path):
+    with pytest.raises(PushError) as failure:  # its traceback passes hf_api.py, which is no token
+        upload_result(str(tmp_path), "no/valid/id")
+    assert failure.value.__cause__ is not None
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(PushError) as error, explained("me/x", str(tmp_path), is_trained=False):
         raise LocalTokenNotFoundError("No token")
