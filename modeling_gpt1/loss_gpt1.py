@@ -38,8 +38,7 @@ def linear_cross_entropy(
     """Weighted sum of −log softmax(hidden_states · weightᵀ)[target], computed in chunks of tokens.
 
     Only one chunk of logits exists at a time. The gradients are computed with the loss, in the same pass, for what is
-    trained. Softmax and sums are at least float32 for all inputs; under autocast the matrix products run in autocast's
-    dtype.
+    trained. Softmax and sums are at least float32 for all inputs; under autocast the products run in autocast's dtype.
 
     Args:
         hidden_states (`torch.Tensor` of shape `[N, D]`): hidden states that predict the targets.

@@ -50,6 +50,7 @@ from .packing_gpt1 import (
     first_place,
     is_whole,
     lengths_for_flash_attention,
+    packed_inputs,
     plan_to_follow,
     read_labels,
     read_sequences,
@@ -357,6 +358,9 @@ class GPT1PreTrainedModel(FolderMixin, PreTrainedModel):
 
     config: GPT1Config
     base_model_prefix = "transformer"
+    # Skip padding in the decoder, and compute a context that the choices of an example share once. To switch this off,
+    # set it to False on a model or pass `GPT1TrainingArguments(pack_sequences=False)`.
+    pack_sequences = True
     supports_gradient_checkpointing = True
     _no_split_modules = ["GPT1Block"]
     _input_embed_layer = "tokens_embed"
@@ -414,8 +418,7 @@ class GPT1Model(GPT1PreTrainedModel):
             input_ids (`[B, T]`, int64): token ids.
             attention_mask (`[B, past + T]`): 1 for real tokens, 0 for padding on either side; or a 4D mask,
                 which serves banded layers too; or a dictionary with a 4D mask for each layer type.
-            token_type_ids (`[B, T]` or `[B, 1]`, int64): token ids whose embeddings are added, as in transformers'
-                OpenAIGPT.
+            token_type_ids (`[B, T]` or `[B, 1]`, int64): token ids whose embeddings are added, as by OpenAIGPT.
             position_ids (`[B, T]`, int64): default: a token's rank among the real tokens of its row. Without a mask
                 and a given cache, a position that is not above the one before it begins another sequence.
             past_key_values, cache (`Cache`): keys and values of the preceding tokens; `cache` since transformers 5.24.
@@ -532,9 +535,9 @@ def check_tokens(
         check_ids("token_type_ids", token_type_ids, config.vocab_size)
 
 
-def check_targets(targets: torch.Tensor, hidden_states: torch.Tensor, vocab_size: int) -> None:
-    """Checks that each of `hidden_states [B, T, D]` has a target: an id or −100."""
-    needed = hidden_states.shape[:2]
+def check_targets(targets: torch.Tensor, tokens: torch.Tensor, vocab_size: int) -> None:
+    """Checks that each of `tokens [B, T, …]` has a target: an id or −100."""
+    needed = tokens.shape[:2]
     if targets.shape != needed:
         raise ValueError(
             f"`labels` needs the shape {list(needed)}, one for each token, but got {list(targets.shape)}. Pass a copy "
@@ -776,26 +779,20 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         # A mask makes the host wait; without one, positions would mark packed sequences.
         if plan is not None and position_ids is None and not can_read(input_ids):
             attention_mask = None
-        outputs: BaseModelOutputWithPast = self.transformer(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            past_key_values=cache if past_key_values is None else past_key_values,
-            inputs_embeds=inputs_embeds,
-            use_cache=use_cache,
-            return_dict=True,
-            **kwargs,
-        )
-        hidden_states = outputs.last_hidden_state  # [B, T, D]
-        if skip_logits is None:
-            skip_logits = self.training and labels is not None
+        skip_logits = self.training and labels is not None if skip_logits is None else skip_logits
+        others = {"token_type_ids": token_type_ids, "position_ids": position_ids, "inputs_embeds": inputs_embeds}
+        others["past_key_values"] = cache if past_key_values is None else past_key_values
+        gives_loss_alone = skip_logits and (self.training or use_cache is False)  # else padding is in the output, too
+        inputs = packed_inputs(self, plan if gives_loss_alone else None, input_ids, *others.values())
+        inputs = inputs or {"input_ids": input_ids, "attention_mask": attention_mask, **others}
+        outputs: BaseModelOutputWithPast = self.transformer(**inputs, use_cache=use_cache, return_dict=True, **kwargs)
+        hidden_states = outputs.last_hidden_state  # [B, T, D], or packed [1, N, D]
         logits = loss = example_losses = None
         if not skip_logits:
             kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
             logits = self.lm_head(hidden_states[:, kept, :])
         if labels is not None:
-            check_targets(labels, hidden_states, self.config.vocab_size)
+            check_targets(labels, input_ids if inputs_embeds is None else inputs_embeds, self.config.vocab_size)
             is_target = labels[:, 1:] != -100
             targets = read_labels(hidden_states, labels, plan)
             loss, row_losses = self._lm_loss(targets, len(labels), count_items(is_target, num_items_in_batch))
@@ -855,9 +852,6 @@ class GPT1TaskModel(GPT1PreTrainedModel):
     """Base of the models with a task head. It reads `[B, C, T]` examples and scores them by `config.traversal`."""
 
     supported_traversals = tuple(TRAVERSALS)
-    # Skip padding in the decoder, and compute a context that the choices of an example share once. To switch this off,
-    # set it to False on a model or pass `GPT1TrainingArguments(pack_sequences=False)`.
-    pack_sequences = True
     has_checked_texts = False
     decoder_class = GPT1Model
     output_class = SequenceClassifierOutput

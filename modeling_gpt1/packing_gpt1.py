@@ -23,7 +23,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask, sdpa_mask
 from transformers.utils import logging
 
-from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS, GPT1Config
+from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS
 
 logger = logging.get_logger(__name__)
 
@@ -208,26 +208,30 @@ def read_sequences(
         "inputs_embeds": flat("inputs_embeds", inputs_embeds, length, config.hidden_size),
     }
     positions = last_attended(mask, length) if mc_token_ids is None else flat("mc_token_ids", mc_token_ids)
-    way = way_of_packing(config) if model.pack_sequences and model._supports_attention_backend else None
-    if length > config.max_position_embeddings or token_type_ids is not None or position_ids is not None:
-        way = None  # the decoder reads these with their padding, or refuses the length
     plan = plan_to_follow(model, plan, inputs["input_ids"], mask, **kwargs)
-    packs = plan is not None and plan.token_index is not None and way is not None
-    if packs and way == VARIABLE_LENGTH:
-        packs = plan.row_is_shared is None  # without masks, sequences cannot share a beginning
-    if can_read(given) or (packs and mc_token_ids is not None):  # padding has no hidden states of its own
+    for_decoder = packed_inputs(model, plan, inputs["input_ids"], token_type_ids, position_ids)
+    packed_index = None if for_decoder is None else plan.packed_index
+    if can_read(given) or (for_decoder and mc_token_ids is not None):  # padding has no hidden states of its own
         check_extracted(positions, mask, is_present, (*shape, length))
-    for_decoder = inputs
-    if packs:
-        for_decoder = packed_inputs(config, way, plan, inputs["input_ids"])
-    elif plan is not None and position_ids is None and not can_read(given):
-        for_decoder = inputs | {"attention_mask": None}  # a mask would make the host wait
-    lm_mask, packed_index = flat("lm_mask", lm_mask, length), plan.packed_index if packs else None
+    if for_decoder is None:
+        is_planned = plan is not None and position_ids is None and not can_read(given)
+        for_decoder = inputs | {"attention_mask": None} if is_planned else inputs  # a mask would make the host wait
+    lm_mask = flat("lm_mask", lm_mask, length)
     return Sequences(inputs["input_ids"], mask, lm_mask, is_present, positions, shape, for_decoder, plan, packed_index)
 
 
-def packed_inputs(config: GPT1Config, way: str, plan: Any, input_ids: torch.LongTensor) -> dict[str, Any]:
-    """Arguments for the decoder that follows a plan, with all that its attention needs; `input_ids [S, T]`."""
+def packed_inputs(model: PreTrainedModel, plan: Any | None, input_ids: torch.LongTensor, *others) -> dict | None:
+    """Arguments for the decoder that follows a plan, with all that its attention needs; `input_ids [S, T]`.
+
+    `None` if it computes padding, too: by the plan, by attention that cannot keep sequences apart, or because it reads
+    `others` with their padding or refuses the length.
+    """
+    config, way = model.config, way_of_packing(model.config) if model._supports_attention_backend else None
+    is_packed = plan is not None and plan.token_index is not None and way is not None and model.pack_sequences
+    if not is_packed or input_ids.shape[1] > config.max_position_embeddings or others != (None,) * len(others):
+        return None
+    if way == VARIABLE_LENGTH and plan.row_is_shared is not None:  # without masks, nothing can be shared
+        return None
     inputs = {"input_ids": input_ids.take(plan.token_index)[None], "position_ids": plan.position_ids}
     if way == MASKED_ROWS:
         return {**inputs, "attention_mask": row_masks(plan, config.sliding_window), "rows": plan}
@@ -331,10 +335,13 @@ def predicted_places(
 def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, plan: Any | None) -> Targets:
     """The targets of a language model's `labels [B, T]` without −100, as in [`Sequences.read_targets`].
 
-    A plan has their places; labels of −100 there get the weight 0.
+    A plan has their places, also if its tokens were not packed; labels of −100 there get the weight 0.
     """
     if plan is not None:
         sources, places = plan.target_sources, plan.target_tokens
+        if plan.token_index is not None:
+            places = plan.token_index.index_select(0, places)
+            sources = places - 1 if hidden_states.shape[:2] == labels.shape else sources
     else:
         places = torch.arange(labels.numel(), device=labels.device).view_as(labels)[:, 1:]
         # Shapes of a graph cannot depend on values.

@@ -75,7 +75,8 @@ def usual_settings():
     yield
     transformers.logging.set_verbosity_warning()
     logging.getLogger("modeling_gpt1").setLevel(logging.NOTSET)
-    torch.backends.fp32_precision = "none"  # on a GPU, arguments with `torch_compile` leave tf32 there
+    # On a GPU, arguments with `torch_compile` leave tf32 in the first, and compiled code then in the second.
+    torch.backends.fp32_precision = torch.backends.cuda.matmul.fp32_precision = "none"
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ def lint_imports(folder: Path) -> tuple[int, str]:
     """Exit code and report of import-linter, all in one line."""
     # An environment that sees the packages of another one has no script beside its interpreter.
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={"PYTHONPATH": str(folder)})
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={"PYTHONPATH": python_path(folder)})
     return run.returncode, " ".join((run.stdout + run.stderr).split())
 
 
@@ -109,5 +109,5 @@ def test_imports_bring_neither_trainer_nor_datasets(printed):
     assert {"modeling_gpt1.modeling_gpt1", "tokenization.tokenization_gpt1"} <= at_once
     assert not {"modeling_gpt1.training.trainer", "tokenization.corpus", "tokenization.tasks"} & at_once
     others = {name.partition(".")[0] for name in at_once} - {"modeling_gpt1", "tokenization", "transformers"}
-    assert others - set(sys.stdlib_module_names) == set()
+    assert others - set(sys.stdlib_module_names) <= {"torchaudio"}  # where it is installed, transformers reads it
     assert {"datasets", "transformers.trainer"} <= on_demand  # the names above are those that would show

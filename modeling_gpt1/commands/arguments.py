@@ -121,10 +121,7 @@ class CommandParser(HfArgumentParser):
                 del preset["max_words"]  # the other way to say how long the run is
             if namespace.streaming:  # which counts no words
                 del preset["save_at_words"]
-            if namespace.config_overrides and namespace.family in (
-                None,
-                "gpt1",
-            ):  # single sizes change
+            if namespace.config_overrides and namespace.family in (None, "gpt1"):  # single sizes change
                 pairs = f"{preset['config_overrides']},{namespace.config_overrides}".split(",")
                 words += ["--config_overrides", ",".join({pair.partition("=")[0]: pair for pair in pairs}.values())]
             self.set_defaults(**preset)
@@ -166,6 +163,8 @@ class CommandParser(HfArgumentParser):
             elif isinstance(value, list):
                 words += [f"--{name}", *map(str, value)] if value else []
             elif value is not None:  # otherwise the default stays
+                if value is False and "no" in (self._option_string_actions[f"--{name}"].choices or ()):
+                    value = "no"  # what YAML reads as false
                 words.append(f"--{name}={json.dumps(value) if isinstance(value, bool | dict) else value}")
         return words
 

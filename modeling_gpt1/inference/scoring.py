@@ -350,7 +350,7 @@ class CausalLMScorer(Scorer):
 
     def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
         model = self.model
-        if isinstance(model, GPT1ForCausalLM) and model._supports_attention_backend:
+        if isinstance(model, GPT1ForCausalLM) and model._supports_attention_backend and model.pack_sequences:
             if way_of_packing(model.config) == MASKED_ROWS:
                 by_length = self._batches(groups, lambda group: (sum(group.lengths),), lambda group: len(group.places))
                 yield from map(self._score_packed, by_length)
@@ -378,7 +378,7 @@ class CausalLMScorer(Scorer):
         mask = inputs["attention_mask"].unflatten(0, (len(batch), num_rows)).cpu()  # [B, C, T]
         plan = plan_batch(mask, [len(group.context) for group in batch]).to(self.model.device)
         kept, positions = torch.cat([plan.packed_index[span] for span in spans]).unique(return_inverse=True)
-        packed = packed_inputs(self.model.config, MASKED_ROWS, plan, inputs["input_ids"])
+        packed = packed_inputs(self.model, plan, inputs["input_ids"])
         logits = self.model(**packed, logits_to_keep=kept, use_cache=False, return_dict=True).logits
         return places, _score_targets(logits, [positions.tolist()], [targets])
 

@@ -67,11 +67,11 @@ def write(tmp_path):
 def test_flags_override_the_settings_of_a_file(write):
     file = write(
         "model: m\nlearning_rate: 5e-4\nbf16: true\ncolumns: [text=a, label=b]\nlicense: null\n"
-        "lr_scheduler_kwargs: {power: 2}\nmax-steps: 3\n"
+        "lr_scheduler_kwargs: {power: 2}\nmax-steps: 3\nsave_strategy: no\n"
     )
     assert given("finetune", "--seed", "1", "--config", file, "--max_steps", "4") == {
         **{"model": "m", "learning_rate": 5e-4, "bf16": True, "columns": ["text=a", "label=b"]},
-        **{"lr_scheduler_kwargs": '{"power": 2}', "max_steps": 4, "seed": 1},
+        **{"lr_scheduler_kwargs": '{"power": 2}', "max_steps": 4, "seed": 1, "save_strategy": "no"},
     }
     as_json = write(json.dumps({"model": "\N{GRINNING FACE}", "use_cache": False}, ensure_ascii=False), "run.json")
     assert given("finetune", f"--config={as_json}") == {"model": "\N{GRINNING FACE}", "use_cache": False}
@@ -115,8 +115,6 @@ def test_settings_that_a_run_wrote_are_read_as_they_were(command, tmp_path):
     again = vars(parser_of(command).parse_known_args(["--config", str(tmp_path / "run.yaml")])[0])
     assert again == {**first, **({"hub_token": None} if "hub_token" in first else {})}
 
-
-# ---- Completion
 
 ASK = """
 source {script}

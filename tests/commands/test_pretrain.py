@@ -393,8 +393,6 @@ def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books):
     assert "'num_attention_heads=2'" in told and "a field of GPT1LSTMConfig" in told
 
 
-# ---- Other families
-
 AUTO_CLASSES = dict.fromkeys(("bert", "roberta", "albert"), AutoModelForMaskedLM)
 AUTO_CLASSES |= {"gpt2": AutoModelForCausalLM, "gpt3": AutoModelForCausalLM, "bart": AutoModelForSeq2SeqLM}
 SMALL = "hidden_size=16,num_hidden_layers=2,num_attention_heads=2,intermediate_size=32"

@@ -70,8 +70,6 @@ def test_a_full_batch_needs_no_lengths(monkeypatch):
     assert_same(found, padded_results(batch, traversal="classification"))
 
 
-# ---- Rows of several sequences, told apart by their positions
-
 POSITIONS = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4], [0, 1, 2, 4, 5, 6, 0, 3, 3]])
 STARTS = [0, 4, 9, 15, 17, 18]  # a gap begins no sequence
 

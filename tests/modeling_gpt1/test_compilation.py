@@ -19,6 +19,7 @@ from modeling_gpt1 import (
 )
 from modeling_gpt1.modeling_gpt1 import GPT1Block
 from modeling_gpt1.training.compilation import compiled_blocks, compiled_parts
+from tokenization.planning import plan_batch
 
 LIMIT = 24  # positions of the tiny models
 
@@ -158,8 +159,11 @@ class TestTrainers:
         trainer.evaluate()
         assert graphs.number == numbers[-1] and not any("forward" in vars(block) for block in trainer.model.modules())
 
-    def test_pretraining(self, graphs, tmp_path, tiny_model):
+    @pytest.mark.parametrize("is_packed", [False, True])
+    def test_pretraining(self, graphs, tmp_path, tiny_model, is_packed):
         batches = [language_batch(2, length) for length in (8, 16, 24, 12, 20, 8, 10, 14)]
+        if is_packed:
+            batches = [{**batch, "plan": plan_batch(batch["attention_mask"], [0, 0])} for batch in batches]
         trainer = GPT1PretrainingTrainer(
             tiny_model(GPT1ForCausalLM, num_hidden_layers=2),
             GPT1PretrainingArguments(**settings_of(tmp_path, 1, 1, torch_compile=True, max_steps=8)),
@@ -167,7 +171,8 @@ class TestTrainers:
             train_dataset=batches,
         )
         shapes, numbers = self._train(trainer, graphs)
-        assert [shape[1] for shape in shapes] == [8, 16, 24, 12, 20, 8, 10, 14]
+        computed = [int(batch["attention_mask"].sum()) if is_packed else batch["labels"].shape[1] for batch in batches]
+        assert [shape[1] for shape in shapes] == computed
         assert numbers == [2] + [3] * 7  # of the blocks, for one length and for all, and of the loss
 
     def test_each_block_is_a_graph_of_its_own_where_something_happens_between_them(self, tiny_model, monkeypatch):

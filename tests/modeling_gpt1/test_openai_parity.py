@@ -216,9 +216,6 @@ def test_a_dialogue_is_read_as_by_openai_gpt(pair):
     assert (ours(**shared, labels=answers).lm_loss - output.lm_loss).abs() > 0.01
 
 
-# ---- Folders.
-
-
 def test_opening_a_folder_without_a_task_head_does_warn(openai_model, tmp_path, warnings_of_transformers):
     openai_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path)
     _, report = GPT1ForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)

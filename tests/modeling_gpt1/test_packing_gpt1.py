@@ -109,6 +109,23 @@ def test_the_model_does_what_the_plan_says(tiny_model):
     assert abs(results(model, batch)[0]["lm_loss"] - expected["lm_loss"]) > 1e-4
 
 
+def test_short_documents_are_packed_where_nothing_reads_their_padding(tiny_model, tiny_tokenizer):
+    model = tiny_model(GPT1ForCausalLM).train()
+    batch = BlockCollator(tiny_tokenizer)([{"input_ids": list(range(5, end))} for end in (7, 20, 9, 24)])
+    batch["labels"][1, 4:8] = -100
+    packed, num_packed = results(model, batch)
+    padded, num_padded = results(model, without_plan(batch))
+    assert (num_packed, num_padded) == (2 + 15 + 4 + 19, 4 * 19)
+    for name in packed:
+        torch.testing.assert_close(packed[name], padded[name], atol=1e-5, rtol=1e-5)
+    assert results(model.eval(), batch, skip_logits=True, use_cache=False)[1] == num_packed
+    for needs_padding in ({}, {"skip_logits": True}, {"position_ids": torch.arange(19)[None], "skip_logits": True}):
+        found, number = results(model, batch, **needs_padding)
+        assert number == num_padded and found["loss"].item() == pytest.approx(padded["loss"].item(), abs=1e-5)
+    model.pack_sequences = False
+    assert results(model.train(), batch)[1] == num_padded
+
+
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_gradient_checkpointing_is_exact(tiny_model, use_reentrant):
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice").train()

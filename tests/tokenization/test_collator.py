@@ -270,9 +270,6 @@ def test_other_kinds_of_arguments(letters, use, message):
         use(letters)
 
 
-# ---- A data set of the library
-
-
 def pairs(number=40):
     return [{"one": f"{'a ' * (place % 7 + 1)}b", "two": "c d", "label": place % 2} for place in range(number)]
 

@@ -130,9 +130,6 @@ def test_refusals(bert, plain_tokenizer, tiny_tokenizer):
     assert "saved with the pre-trained model" in refusal(family_tokenizer, tiny_tokenizer, "bert")
 
 
-# ---- GPT-1's BPE with the special tokens of another family
-
-
 @pytest.fixture(scope="module", params=("bert", "albert", "roberta", "bart"))
 def made(request, plain_tokenizer):
     return request.param, family_tokenizer(plain_tokenizer, request.param)

@@ -86,8 +86,6 @@ def test_prompts_and_what_goes_on_with_them(tokenizer):
     assert tokenizer.decode(ids) == "so ."
 
 
-# ---- How often the original comes back, up to case.
-
 PLAIN = str.maketrans("‘’“”—–―", "''\"\"---")
 NAMES = ["Ann", "Mr. Bell", "Dr. Cole", "the boys' aunt"]
 VERBS = ["don't know", "can't stay", "haven't slept", "will go", "won't answer", "couldn't care less"]

@@ -56,10 +56,14 @@ def test_a_full_batch_is_computed_as_it_is():
     assert lists(plan, "target_tokens", "target_sources") == [[1, 2, 4, 5], [0, 1, 3, 4]]
 
 
-def test_blocks_are_computed_as_they_are():
-    plan = plan_blocks(torch.tensor([[1, 1, 1], [1, 1, 0]]))
-    assert (plan.shape, plan.num_tokens, plan.token_index) == ((2, 3), 5, None)
-    assert lists(plan, "target_tokens", "target_sources") == [[1, 2, 4], [0, 1, 3]]
+def test_blocks_are_computed_as_they_are_unless_many_places_are_padding():
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]])
+    plan = plan_blocks(mask)
+    assert (plan.shape, plan.num_tokens, plan.token_index) == ((2, 5), 9, None)
+    assert lists(plan, "target_tokens", "target_sources") == [[1, 2, 3, 4, 6, 7, 8], [0, 1, 2, 3, 5, 6, 7]]
+    mask[1, 3] = 0
+    torch.testing.assert_close(tensors(plan_blocks(mask)), tensors(plan_batch(mask, [0, 0])))
+    assert plan_blocks(mask).token_index.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_context_is_shared_only_where_that_is_less_work():

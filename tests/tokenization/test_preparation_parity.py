@@ -168,8 +168,6 @@ def test_known_differences(tokenizer, oracle):
     assert (oracle.words("&eacute;"), words_of(tokenizer, "&eacute;")) == (["é"], ["&", "eacute", ";"])
 
 
-# ---- Any text
-
 WORDS = st.sampled_from([piece for name in ("words", "numbers", "abbreviations") for piece in POOLS[name]])
 SENTENCE_PARTS = st.one_of(
     WORDS,

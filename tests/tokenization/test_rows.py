@@ -23,8 +23,6 @@ def check_refused(action, *parts):
     assert [part for part in map(str, parts) if part not in told] == [], told
 
 
-# ---- The paper's tasks
-
 SST2_ROWS = [{"idx": 7, "sentence": "a warm, funny film", "label": 1}, {"idx": 8, "sentence": "None", "label": 0}]
 PAIR = {"sentence1": "A cat sits.", "sentence2": "A cat sat."}
 
@@ -227,8 +225,6 @@ def test_real_rows(real_data_dir, name, row_counts, labels):
     assert labels is None or set(splits["train"]["label"]) == set(splits["validation"]["label"]) == labels
     assert splits["train"].column_names == TASKS[name].column_names
 
-
-# ---- Files of one's own
 
 ROWS = [{"body": "a good film", "mood": "happy"}, {"body": "a slow film", "mood": "sad"}]
 COLUMNS = {"text": "body", "label": "mood"}
@@ -573,8 +569,6 @@ def test_a_file_whose_name_looks_like_a_pattern_and_two_that_are_none(tmp_path):
     for missing in (tmp_path / "no.jsonl", tmp_path):
         check_refused(lambda missing=missing: load_files({"train": missing}, "classification", COLUMNS), missing)
 
-
-# ---- Any file
 
 NAMES = ("good", "bad", "so-so", "none", "NA", "007")
 SPOILED = ("", " ", "\t", None, 1.5, float("nan"), 1e300, -1, 10**30, True, "two", "0x1", "\u0661", [1], {"a": 1})

@@ -520,9 +520,6 @@ class TestRefusals:
         assert list(tmp_path.iterdir()) == []
 
 
-# ---- Processes of their own
-
-
 def limit_file_size(num_bytes: int) -> None:
     """Larger writes of this process fail from now on: EFBIG, a real error of the system that needs no small disk."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))

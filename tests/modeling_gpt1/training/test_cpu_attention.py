@@ -113,9 +113,6 @@ def test_a_row_of_padding_that_sees_nothing_has_finite_gradients():
     assert all(result.isfinite().all() for result in results)
 
 
-# ---- In the model.
-
-
 def count_calls(monkeypatch):
     calls = []
     apply = _BlockwiseAttention.apply
