@@ -34,9 +34,6 @@ NEEDED = {"gpt1 evaluate": "lm_eval", "hyperparameter_search": "optuna"}  # pack
 SIZES = {"n_embd": 32, "n_layer": 1, "n_head": 2}
 
 
-# ---- Stand-ins
-
-
 @pytest.fixture(scope="session")
 def stand_ins(tmp_path_factory):
     """A folder with what the pages name, tiny and under the same names."""
@@ -144,9 +141,6 @@ def visit(stand_ins, runs, tmp_path, monkeypatch):
     return enter
 
 
-# ---- Programs
-
-
 @pytest.mark.parametrize("page", sorted({block.page for block in RUN_BLOCKS}), ids=lambda page: page.stem)
 def test_a_page_runs(page, visit):
     blocks = [block for block in RUN_BLOCKS if block.page == page]
@@ -164,7 +158,7 @@ def test_commands_that_are_not_run_take_their_arguments(visit, monkeypatch):
     for arguments in given:
         # Without a GPU, Trainer takes half precision together with this flag only.
         parse([*arguments, "--use_cpu"] if {"--bf16", "--preset"} & {*arguments} else arguments, monkeypatch)
-    assert len(given) == 23
+    assert len(given) == 24
 
 
 def test_no_block_is_overlooked_and_what_is_made_smaller_stands_in_a_page():
@@ -188,9 +182,6 @@ def test_a_wrong_program_and_a_wrong_output_fail(visit):
         run(replace(block, language="sh", text="curl example.org\n"), {})
 
 
-# ---- Text
-
-
 def test_the_figures_of_the_readme_are_the_measured_ones():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     bench, parity_path = {}, newest_result("tokenizer-parity")
@@ -212,6 +203,9 @@ def test_the_figures_of_the_readme_are_the_measured_ones():
     ours, faster = (json.loads(loop.read_text())["results"][1][name]["median"] for name in ("ours", "ratio"))
     said = f"reads {round(ours, -3):,.0f} tokens a second, {faster:.2f} times as many as GPT-2's class"
     assert said in readme and f"({loop.relative_to(ROOT)})" in readme
+    babylm = json.loads(newest_result("babylm").read_text(encoding="utf-8"))["results"]["100 M words"]
+    gave = 100 * babylm["blimp, all 67,000 pairs"]["accuracy"]
+    assert f"in eight minutes on one H200, gave {gave:.1f} on BLiMP" in readme and round(babylm["seconds"] / 60) == 8
     agreement = json.loads(parity_path.read_text(encoding="utf-8"))["results"]["agreement"]
     shares = []
     for tokenizer in ("OpenAIGPTTokenizer", "GPT1Tokenizer"):

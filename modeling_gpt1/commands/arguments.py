@@ -233,7 +233,7 @@ class OpenedModel:
 
 def at_revision(model: str | None, revision: str | None) -> str | None:
     """The folder of a model's revision: a branch, tag or commit of the hub, or a checkpoint in the folder of a run."""
-    if model is None or revision is None:
+    if model is None or revision in (None, "main"):  # the branch that the hub takes, and the run itself
         return model
     if not Path(model).is_dir():
         check_model("--model", model, revision)

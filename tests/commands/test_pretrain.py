@@ -139,6 +139,7 @@ def test_the_model_is_saved_after_words_that_were_read(books, caplog, capsys):
     assert "The run is past the words of chck_0.1K, which will not be saved." in caplog.text
     told = generated(out, capsys, "--revision", "chck_200")
     assert told == generated(out / "chck_200", capsys) != generated(out, capsys)
+    assert generated(out, capsys, "--revision", "main") == generated(out, capsys)
     with pytest.raises(ValueError, match="no checkpoint chck_1M. --revision may be: chck_0.4K, chck_200"):
         generated(out, capsys, "--revision", "chck_1M")
 
@@ -149,10 +150,11 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     def read(*words):
         return pretrain.parser_of("pretrain").read(["--train_files", "b", "--output_dir", "o", "--use_cpu", *words])
 
-    for preset, width, warm_up in (("babylm-10m", 256, 200), ("babylm-10m-gpu", 512, 400), ("babylm-100m", 256, 200)):
+    presets = [("babylm-10m", 256, 200), ("babylm-10m-gpu", 512, 400), ("babylm-100m", 256, 200)]
+    for preset, width, warm_up in [*presets, ("babylm-100m-gpu", 512, 500)]:
         model, corpus, training = read("--preset", preset, "--learning_rate", "1e-4", "--tokenizer_name", "t")
         assert model.fresh_config().hidden_size == width and model.tokenizer_name == "t" and model.num_merges is None
-        assert (len(corpus.save_points()), corpus.max_words) == (19, "100M")
+        assert (len(corpus.save_points()), corpus.max_words) == ((28, "1B") if warm_up == 500 else (19, "100M"))
         assert (training.learning_rate, training.warmup_steps, training.bf16) == (1e-4, warm_up, True)
     (tmp_path / "run.yaml").write_text("preset: babylm-10m\nmax_words: 5M\n", encoding="utf-8")
     _, corpus, training = read("--config", str(tmp_path / "run.yaml"), "--seed", "3")
@@ -199,6 +201,12 @@ def test_words_decide_the_length_of_a_run(books, caplog):
     assert state["epoch"] == pytest.approx(11) and state["global_step"] % 11 == 0
     assert "makes 11.0 passes of the text; the BabyLM challenge allows 10" in caplog.text
     assert f"{11 * num_words:,} to read in 11 passes" in caplog.text
+    caplog.clear()
+    corpus = pretrain.CorpusArguments(
+        [str(books / "one.txt")], max_words="999", save_at_words=["9"]
+    )  # of no challenge
+    assert pretrain.plan_words(corpus, pretrain.GPT1PretrainingArguments("o"), 1)[0] == {"chck_9": 1}
+    assert "passes of the text" not in caplog.text
     babylm = pretrain.CorpusArguments(train_files=["a"], save_at_words=["babylm"]).save_points()
     millions = [*range(1, 11), *range(20, 101, 10)]
     assert babylm == {f"chck_{number}M": number * 10**6 for number in millions} and len(babylm) == 19

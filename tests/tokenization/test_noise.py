@@ -50,9 +50,6 @@ def as_lists(batch):
     return {name: part.tolist() for name, part in batch.items()}
 
 
-# ---- Literal batches
-
-
 def test_masked_blocks(tokenizer):
     assert as_lists(make("roberta", tokenizer, share=1.0)(ROWS)) == {
         "input_ids": [[CLS, MASK, MASK, MASK, MASK, MASK, SEP], [CLS, MASK, MASK, MASK, SEP, PAD, PAD]],
@@ -108,9 +105,6 @@ def test_infilling(tokenizer, monkeypatch):
     }
 
 
-# ---- Shares
-
-
 @pytest.mark.parametrize("family", ["roberta", "bert", "albert"])
 def test_shares_of_masks(tokenizer, family):
     rows = make_rows(200, 100)
@@ -146,9 +140,6 @@ def test_a_short_text_does_not_grow(tokenizer):
         rows = [{"input_ids": [7] * length} for length in (2, 3, 5)]
         lengths = make("bart", tokenizer, seed)(rows)["attention_mask"].sum(1).tolist()
         assert all(length <= most for length, most in zip(lengths, (4, 5, 7), strict=True))
-
-
-# ---- What the noise depends on
 
 
 @pytest.mark.parametrize("family", COLLATORS)
