@@ -640,8 +640,7 @@ class LMHeadMixin:
         """The weighted sum of −log P(target) divided by N, `[]`, and each row's sum, `[num_rows]`, without a gradient.
 
         N is `num_items`, and `coefficient` the factor of the first in the loss that is differentiated. A head that an
-        adapter, a quantiser or tensor parallelism has replaced returns only logits, and then those of all targets are
-        in memory.
+        adapter, a quantiser or tensor parallelism has replaced returns logits, and those of all targets are in memory.
         """
         hidden_states, target_ids, target_weights, rows = targets
         if isinstance(self.lm_head, GPT1LMHead) and getattr(self, "_tp_size", None) in (None, 1):
@@ -943,8 +942,7 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
             output_lm_logits (`bool`): return `lm_logits` too.
             num_items_in_batch (`int`): N, labels other than −100 in the whole optimizer step, one per example or,
                 for multi-label classification, up to K. Default: those in the batch.
-            plan ([`tokenization.BatchPlan`]): the batch's plan, which `TraversalCollator` makes. Default: the batch is
-                padded.
+            plan ([`tokenization.BatchPlan`]): the batch's plan, which `TraversalCollator` makes.
 
         Raises:
             ValueError: shapes that do not fit the traversal; the auxiliary loss without `input_ids`.

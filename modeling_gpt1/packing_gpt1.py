@@ -139,8 +139,7 @@ class Sequences:
     def read_targets(self, hidden_states: torch.Tensor, counts: torch.LongTensor) -> Targets:
         """The targets of Σ L1 / C: predicting hidden states `[M, D]`, ids, weights and examples `[M]`.
 
-        A token that several sequences share is one target with their summed weight. `counts [B]` says how often each
-        example counts.
+        A token that several sequences share is one target with their summed weight. `counts [B]` weigh the examples.
         """
         if self.input_ids is None:
             raise ValueError(

@@ -9,8 +9,7 @@ Masks are drawn by transformers' [`DataCollatorForLanguageModeling`]. What trans
 - text infilling and sentence permutation: section 2.2 of "BART: Denoising Sequence-to-Sequence Pre-training" (Lewis et
   al. 2020, https://arxiv.org/abs/1910.13461).
 
-As in these papers a "sentence" of a pair is a span of contiguous text, not a linguistic sentence: a block is cut in
-two.
+As in these papers a "sentence" of a pair is a span of contiguous text, not a linguistic one: a block is cut in two.
 
 The noise of a row depends on the seed, the pass through the data and the row's tokens alone. So it is the same in a
 resumed run, for any number of workers and processes, and for any cut of an update into micro-batches.

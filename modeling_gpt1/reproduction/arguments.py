@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 from transformers.hf_argparser import HfArg
@@ -108,6 +109,13 @@ def rehearsal_of(arguments: ReproduceArguments) -> ReproduceArguments:
         zero_shot_max_train_samples=REHEARSED_ROWS,
         **cut,
     )
+
+
+def behind(words: list[str], own: list[str]) -> list[str]:
+    """The words of a command without the flags that stand among its `own`, and these: some are refused twice."""
+    named = [[word.partition("=")[0].replace("-", "_") * (word[:2] == "--") for word in part] for part in (words, own)]
+    flags = accumulate(named[0], lambda last, flag: flag or last)  # the flag that each word belongs to
+    return [word for word, flag in zip(words, flags, strict=True) if flag not in named[1]] + own
 
 
 def as_settings(

@@ -14,7 +14,7 @@ from tokenization.rows import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
-from .arguments import PRETRAIN, VARIANTS, ReproduceArguments, as_settings
+from .arguments import PRETRAIN, VARIANTS, ReproduceArguments, as_settings, behind
 from .models import data_fingerprint, family, load_config, model_fingerprint, model_name, read_json, text_fingerprint
 
 COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")
@@ -82,7 +82,7 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
     model = arguments.lstm_model if variant == "lstm" else arguments.model
     kind, _, layers = variant.partition("-")
     flags = ["--n_transfer", layers] if layers else VARIANTS[variant]
-    given = [*arguments.finetune_arguments, *(arguments.lstm_finetune_arguments if variant == "lstm" else [])]
+    given = behind(arguments.finetune_arguments, arguments.lstm_finetune_arguments if variant == "lstm" else [])
     settings = as_settings(given)
     if "max_eval_samples" in settings and "max_predict_samples" not in settings:  # a test split is scored alike
         settings["max_predict_samples"] = settings["max_eval_samples"]
@@ -137,7 +137,7 @@ def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, 
             continue
         given = [*arguments.pretrain_arguments]
         if argument == "lstm_model":
-            given += [*arguments.lstm_pretrain_arguments, "--family", of_family]
+            given = [*behind(given, arguments.lstm_pretrain_arguments), "--family", of_family]
         settings = as_settings(given)
         files = [settings.get(name, []) for name in ("train_files", "validation_files", "tokenizer_name")]
         data = [text_fingerprint(tuple([file] if isinstance(file, str) else file)) for file in files]

@@ -54,8 +54,7 @@ class GPT1TrainingArguments(_SharedArguments):
         lm_coef (`float`, *optional*): λ, weight of the auxiliary language-modelling loss. Default: the model's
             `config.lm_coef`, which is the paper's 0.5 unless it was changed.
         pack_sequences (`bool`, defaults to `True`): skip padding, and compute a context that the choices of an example
-            share once, if the attention allows it. The results stay the same. With dropout, the choices share the
-            mask of the context.
+            share once, if the attention allows it. The results stay the same; dropout of the context is shared.
     """
 
     lm_coef: float | None = HfArg(default=None, help="Weight of the auxiliary loss. Default: the model's own (0.5).")

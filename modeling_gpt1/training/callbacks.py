@@ -32,8 +32,7 @@ class SampleCallback(TrainerCallback):
         seed (`int`, defaults to 0): seed of the random state.
 
     Raises:
-        ValueError: when training starts, a prompt has no token, or needs with its continuation more positions than
-            the model has.
+        ValueError: when training starts, a prompt has no token, or needs with its continuation too many positions.
     """
 
     def __init__(

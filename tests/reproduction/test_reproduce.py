@@ -24,9 +24,10 @@ from transformers import GPT2Config, OpenAIGPTConfig
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import finetune
 from modeling_gpt1.commands import reproduce as reproduce_command
+from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.reproduction import cells as cells_module
 from modeling_gpt1.reproduction import grid
-from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS, ReproduceArguments
+from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS, ReproduceArguments, behind
 from modeling_gpt1.reproduction.cells import Cell, plan, pretraining_cells
 from modeling_gpt1.reproduction.grid import CellStore, write_json
 from modeling_gpt1.reproduction.models import (
@@ -261,13 +262,13 @@ def test_variants_have_arguments_of_their_own(stand_ins, command, models, tmp_pa
     assert [[call[at + 1] for at, word in enumerate(call) if word in flags] for call in stand_ins()] == [
         ["5e-4", "0.25"],
         ["5e-4", "0.25", "0"],
-        ["5e-4", "0.25", "2e-3"],
+        ["0.25", "2e-3"],
     ]
     rows = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][3]["rows"]
     assert [rows[at]["cells"]["rte"]["settings"] for at in (0, 2, 3)] == [
         "validation; learning_rate 5e-4; lm_coef 0.25",
         "validation; learning_rate 5e-4",
-        "validation; learning_rate 2e-3; lm_coef 0.25",
+        "validation; lm_coef 0.25; learning_rate 2e-3",
     ]
     with pytest.raises(ValueError, match="--lstm_finetune_arguments has --seed, .*Leave it out"):
         reproduce([*arguments, "--lstm_finetune_arguments", "--seed", "2"])
@@ -609,8 +610,12 @@ def test_one_command_goes_from_a_text_to_the_report(from_text, stand_ins, tmp_pa
     transformer, lstm, *tuned = stand_ins()
     text = str(tmp_path / "books.txt")
     assert transformer[:4] == ["--train_files", text, "--learning_rate", "1e-3"]
-    own = ["--learning_rate", "2e-3", "--family", "gpt1-lstm", "--output_dir"]  # of two flags the last counts
-    assert lstm[:9] == [*transformer[:4], *own]
+    own = ["--learning_rate", "2e-3", "--family", "gpt1-lstm", "--output_dir"]
+    assert lstm[:7] == [*transformer[:2], *own]
+    # The command of the page for size B: a flag that is refused twice.
+    sizes, again = ["--train_files", "a", "b", "--config_overrides", "n_embd=8"], ["--config-overrides=n_embd=16"]
+    assert behind(sizes, again) == ["--train_files", "a", "b", *again]
+    assert "n_embd=16" in vars(parser_of("pretrain").parse_known_args(behind(sizes, again))[0])["config_overrides"]
     folders = [words[words.index("--output_dir") + 1] for words in (transformer, lstm)]
     assert transformer[-4:] == lstm[-4:] == ["--resume_from_checkpoint", "auto", "--disable_tqdm", "true"]
     assert [words[words.index("--model") + 1] for words in tuned] == folders
