@@ -658,8 +658,7 @@ class LMHeadMixin:
 def check_extract_token(model: "GPT1TaskModel", inputs: dict[str, torch.Tensor | None]) -> None:
     """Warns once if texts lack the control tokens that the task head reads, or are one for a pair or the reverse.
 
-    A caller that passes `mc_token_ids` has chosen the extract positions. The first batch alone is checked, as that
-    waits for the device.
+    A caller that passes `mc_token_ids` has chosen the extract positions. Only the first batch waits for the device.
     """
     input_ids, token_id = inputs["input_ids"], model.config.extract_token_id
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 
 from transformers.hf_argparser import HfArg
@@ -113,9 +112,12 @@ def rehearsal_of(arguments: ReproduceArguments) -> ReproduceArguments:
 
 def behind(words: list[str], own: list[str]) -> list[str]:
     """The words of a command without the flags that stand among its `own`, and these: some are refused twice."""
-    named = [[word.partition("=")[0].replace("-", "_") * (word[:2] == "--") for word in part] for part in (words, own)]
-    flags = accumulate(named[0], lambda last, flag: flag or last)  # the flag that each word belongs to
-    return [word for word, flag in zip(words, flags, strict=True) if flag not in named[1]] + own
+    kept, replaced, is_kept = [], as_settings(own), True
+    for word in words:
+        if word.startswith("--"):
+            is_kept = word.removeprefix("--").partition("=")[0].replace("-", "_") not in replaced
+        kept += [word] * is_kept
+    return kept + own
 
 
 def as_settings(

@@ -1,7 +1,6 @@
 """Training rows of similar length share a batch, so that batches have little padding.
 
-transformers' [`LengthGroupedSampler`] sorts within groups of up to 50 updates drawn at random. Evaluations read their
-rows in order.
+transformers' [`LengthGroupedSampler`] sorts within groups of up to 50 updates drawn at random; evaluations do not.
 """
 
 from collections.abc import Mapping, Sequence, Sized

@@ -341,7 +341,7 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
 
     Beside `loss` the log has `perplexity`, `tokens_per_second` and `mfu`, each since the last log.
 
-    - `tokens_per_second` counts the real tokens of all processes, without the time of evaluations and saving.
+    - `tokens_per_second` is of real tokens and all processes, without evaluations, samples and checkpoints.
     - `mfu` is the model FLOP utilisation: the arithmetic that these tokens need, without recomputation, relative to
       the speed of a matrix product measured on the same device when training starts.
     - Both need the default value of `include_num_input_tokens_seen`.
