@@ -209,7 +209,7 @@ def plan_words(
     given = training_args.max_steps
     updates = given if given > 0 else math.ceil(training_args.num_train_epochs * updates_per_pass)
     passes = updates / updates_per_pass
-    if BABYLM in corpus_args.save_at_words and round(passes, 1) > BABYLM_PASSES:  # as it is told
+    if corpus_args.save_at_words == [BABYLM] and round(passes, 1) > BABYLM_PASSES:  # as it is told
         logger.warning(f"The run makes {passes:.1f} passes of the text; the BabyLM challenge allows {BABYLM_PASSES}.")
     saved = {name: max(1, round(words / words_per_update)) for name, words in corpus_args.save_points().items()}
     if late := [name for name, update in saved.items() if update > updates]:

@@ -201,7 +201,8 @@ def test_the_cards_code_runs_without_the_package(report, folders, folder, capsys
     exec(code_of(model_class.from_pretrained(folders / folder), folders / folder, trust=False), {})
     expected = capsys.readouterr().out
     numbers = [[float(number) for number in re.findall(r"\d\.\d+", text)] for text in (printed, expected)]
-    assert numbers[0] == pytest.approx(numbers[1], abs=5e-5) and len(numbers[0]) > 0
+    tolerance = 5e-5 if torch.accelerator.is_available() else 1e-5
+    assert numbers[0] == pytest.approx(numbers[1], abs=tolerance) and len(numbers[0]) > 0
     assert re.sub(r"\d\.\d+", "", printed) == re.sub(r"\d\.\d+", "", expected)
 
 
