@@ -82,7 +82,7 @@ def plan_blocks(attention_mask: torch.Tensor) -> BatchPlan:
         attention_mask (`[B, T]`): 1 for real tokens.
     """
     is_real = attention_mask.numpy().astype(bool)
-    if is_real.mean() < LEAST_REAL:
+    if 0 < is_real.mean() < LEAST_REAL:
         return plan_batch(attention_mask, [0] * len(is_real))
     tokens = np.flatnonzero(is_real & (np.arange(is_real.shape[1]) > 0))
     return _plan(attention_mask.shape, is_real, target_tokens=tokens, target_sources=tokens - 1)

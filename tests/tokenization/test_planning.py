@@ -64,6 +64,7 @@ def test_blocks_are_computed_as_they_are_unless_many_places_are_padding():
     mask[1, 3] = 0
     torch.testing.assert_close(tensors(plan_blocks(mask)), tensors(plan_batch(mask, [0, 0])))
     assert plan_blocks(mask).token_index.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert plan_blocks(mask * 0).num_tokens == 0  # nothing to pack
 
 
 def test_a_context_is_shared_only_where_that_is_less_work():
