@@ -122,9 +122,7 @@ def installed(python: Path) -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "sets", nargs="*", metavar="SET", default=list(SETS), help=f"of {', '.join(SETS)}; default: all"
-    )
+    parser.add_argument("sets", nargs="*", metavar="SET", default=list(SETS), help=f"{', '.join(SETS)}; default: all")
     parser.add_argument("--workers", type=int, default=2, help="tests at a time")
     parser.add_argument("--save", action="store_true", help="write the table as a dated file")
     args = parser.parse_args()

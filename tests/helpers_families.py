@@ -115,9 +115,8 @@ def make_family_model(family: str, tokenizer: PreTrainedTokenizerBase, head: str
         ids |= {"decoder_start_token_id": tokenizer.pad_token_id}
     if family == "modernbert":
         ids |= {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
-    config = getattr(transformers, name)(
-        vocab_size=len(tokenizer), **sizes, **NO_DROPOUT.get(family, {}), **ids, **fields
-    )
+    fields = {**sizes, **NO_DROPOUT.get(family, {}), **ids, **fields}
+    config = getattr(transformers, name)(vocab_size=len(tokenizer), **fields)
     return getattr(transformers, f"{name.removesuffix('Config')}{head}")(config)
 
 

@@ -20,10 +20,7 @@ def ragged_choices(num_examples=5):
     for index in range(num_examples):
         context = [START, *ids(10).tolist(), DELIMITER]
         examples.append([[*context, *ids(6).tolist(), EXTRACT] for _ in range(1 + index % 4)])
-    examples[-1] = [
-        [START, 5, 6, DELIMITER, 7, EXTRACT],
-        [START, 5, 6, DELIMITER, 7, 7, EXTRACT],
-    ]  # a shared beginning
+    examples[-1] = [[START, 5, 6, DELIMITER, 7, EXTRACT], [START, 5, 6, DELIMITER, 7, 7, EXTRACT]]  # a shared start
     examples.append([[START, 9, EXTRACT]] * 3)  # the very same choice three times
     examples.append([[START, 9, 8, EXTRACT], [DELIMITER, 9, 8, EXTRACT]])  # nothing in common
     return examples

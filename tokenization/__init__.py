@@ -11,7 +11,7 @@ from .planning import BatchPlan
 from .tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 
 if TYPE_CHECKING:
-    from .corpus import count_tokens, load_blocks
+    from .corpus import count_tokens, load_blocks, unigram_perplexity
     from .documents import training_texts
     from .family import family_tokenizer
     from .noise import InfillingCollator, MaskedCollator, NextSentenceCollator, SentenceOrderCollator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .tasks import TASKS, Task, compute_metrics_for, get_task
 
 _DATA = {
-    ".corpus": ("count_tokens", "load_blocks"),
+    ".corpus": ("count_tokens", "load_blocks", "unigram_perplexity"),
     ".documents": ("training_texts",),
     ".family": ("family_tokenizer",),
     ".noise": ("InfillingCollator", "MaskedCollator", "NextSentenceCollator", "SentenceOrderCollator"),

@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import islice
 
 import multiprocess
+import numpy as np
 import pyarrow.compute
 from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.exceptions import DatasetGenerationError
@@ -93,6 +94,13 @@ def count_tokens(blocks: Dataset) -> int:
     """Tokens of the blocks that `load_blocks` prepared, from Arrow's row lengths, without reading any token."""
     lengths = pyarrow.compute.list_value_length(blocks.data.column("input_ids")).to_numpy()
     return int((lengths if blocks._indices is None else lengths[blocks._indices.column(0).to_numpy()]).sum())
+
+
+def unigram_perplexity(blocks: Dataset) -> float:
+    """Perplexity of the blocks by the frequencies of their tokens alone: that of a model which learns no order."""
+    ids = pyarrow.compute.list_flatten(blocks.with_format("arrow")[:]["input_ids"])
+    counts = pyarrow.compute.value_counts(ids).field("counts").to_numpy()
+    return float(np.exp(np.log(counts.sum()) - counts @ np.log(counts) / counts.sum()))
 
 
 def _generate_blocks(

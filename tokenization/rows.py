@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import fsspec
@@ -36,6 +37,7 @@ from .tasks import Task, get_task, nearest
 from .traversal import TRAVERSALS, check_roles
 
 logger = logging.get_logger(__name__)
+LOADING = Lock()  # `datasets` sometimes fails in two threads at once, by its progress bars
 # The readers of `datasets` log an error that they raise as well.
 standard_logging.getLogger("datasets.packaged_modules").setLevel(standard_logging.CRITICAL)
 # Builder of `datasets` by the ending of a file's name.
@@ -50,8 +52,7 @@ HIDDEN, MEANS_HIDDEN = -1, " -1 marks a row without a label, as in GLUE's test f
 MOST = 1 << 53  # from here on a float does not tell whole numbers apart
 SPLITS = ("train", "validation", "test")
 DELIMITERS = ",;\t|"  # of a .csv or .tsv file
-# `seed` of the released datasets.py.
-HELD_OUT_SEED = 3535999445
+HELD_OUT_SEED = 3535999445  # `seed` of the released datasets.py
 
 
 # ---- Files
@@ -277,7 +278,8 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
         OSError: the hub fails.
     """
     task = get_task(task)
-    split_parts = _from_hub(task) if data_dir is None else _from_folder(task, Path(data_dir))
+    with LOADING:
+        split_parts = _from_hub(task) if data_dir is None else _from_folder(task, Path(data_dir))
     splits = {
         split: concatenate_datasets([task_rows(rows, task, split, source) for source, rows in parts])
         for split, parts in split_parts.items()
@@ -298,8 +300,7 @@ def _from_hub(task: Task) -> dict[str, list[tuple[str, Dataset]]]:
         loaded = load_dataset(task.hub_path, task.hub_config)
     except OSError as error:
         raise OSError(f"{error} Without the hub, pass data_dir, a folder with the files of {task.name!r}.") from error
-    found = [split for split in task.splits if split in loaded]
-    return {split: [(f"split {split!r} of {task.hub_path}", loaded[split])] for split in found}
+    return {of: [(f"split {of!r} of {task.hub_path}", loaded[of])] for of in task.splits if of in loaded}
 
 
 def _from_folder(task: Task, data_dir: Path) -> dict[str, list[tuple[str, Dataset]]]:
@@ -430,9 +431,8 @@ def load_files(
         if label in rows.column_names:
             is_table = sources[split].endswith((".csv", ".tsv"))
             labels[split] = _read_labels(rows, label, by_text=is_table, by_name=has_classes)
-    multi_label = has_classes and any(
-        isinstance(rows.features.get(label), List | LargeList) for rows in splits.values()
-    )
+    have_lists = any(isinstance(rows.features.get(label), List | LargeList) for rows in splits.values())
+    multi_label = has_classes and have_lists
     if has_classes and label_names is None and parts is None:
         if "train" not in splits:
             raise ValueError("The classes are unknown without a train file. Pass one, or the model's `label_names`.")

@@ -134,9 +134,8 @@ def _characters(characters):
 def _one_of(characters):
     """An alternation of single characters, the ASCII ones in a class."""
     in_class = _characters(character for character in characters if character.isascii())
-    return (
-        "(?:" + "|".join([f"[{in_class}]", *(character for character in characters if not character.isascii())]) + ")"
-    )
+    others = [character for character in characters if not character.isascii()]
+    return f"(?:{'|'.join([f'[{in_class}]', *others])})"
 
 
 def _tree(leaves):
@@ -165,9 +164,7 @@ def _character_table():
     apart = ["\n", *SINGLES, *RUNS, *(symbol for symbol in symbols if unicodedata.category(symbol) == "So")]
     table |= {character: f" {character} " for character in apart}
     plain = {character: "".join(table.get(part, part) for part in to) for character, to in table.items()}
-    return {character: to for character, to in plain.items() if to != character} | {
-        mark: f" {mark} " for mark in apart
-    }
+    return {one: to for one, to in plain.items() if to != one} | {mark: f" {mark} " for mark in apart}
 
 
 def _double_array(table):

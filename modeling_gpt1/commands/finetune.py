@@ -417,10 +417,7 @@ def main(arguments: list[str]) -> None:
         tokenizer.model_max_length = collator.max_length  # kept with the model, so that predictions read as much
     elif data_args.max_length is None:
         collator.max_length = min(collator.max_length, tokenizer.model_max_length)
-    chosen = {
-        use: {name: splits[name].select(of_split) for name, of_split in of_use.items()}
-        for use, of_use in places.items()
-    }
+    chosen = {use: {name: splits[name].select(at) for name, at in of_use.items()} for use, of_use in places.items()}
     lines = []
     if training_args.process_index == 0:
         lines = check_rows(collator, chosen, task, data_args, model_args.allow_unknown_text)

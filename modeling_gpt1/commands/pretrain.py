@@ -27,7 +27,7 @@ from datasets import Dataset, IterableDataset
 from transformers import set_seed
 from transformers.hf_argparser import HfArg
 
-from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts
+from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts, unigram_perplexity
 from tokenization.control_tokens import check_vocabulary
 from tokenization.documents import find_files
 from tokenization.rows import counted
@@ -288,6 +288,8 @@ def main(arguments: list[str]) -> None:
         validation_blocks = load(**held_out) if (held_out := corpus_args.source("validation")) else None
     line, num_tokens = describe_blocks("train", train_blocks, block_length)
     lines, watched = [line + unknown["train"]], validation_blocks
+    if num_tokens and family.is_causal:
+        lines.append(f"perplexity by the frequencies of these tokens alone: {unigram_perplexity(train_blocks):,.0f}")
     if validation_blocks is not None:
         lines.append(describe_blocks("validation", validation_blocks, block_length)[0] + unknown["validation"])
         number, most = len(validation_blocks), corpus_args.max_eval_blocks

@@ -49,9 +49,7 @@ def figures(results: dict, task: str) -> dict[str, tuple[float, float | None]]:
 
 def shown_tasks(results: dict) -> list[str]:
     """What was asked for, with the tasks of a group in its place if it has no metric of its own."""
-    return [
-        name for task in results["asked"] for name in ([task] if figures(results, task) else _leaves(results, task))
-    ]
+    return [name for of in results["asked"] for name in ([of] if figures(results, of) else _leaves(results, of))]
 
 
 def _leaves(results: dict, task: str) -> list[str]:

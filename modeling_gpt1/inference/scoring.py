@@ -475,9 +475,8 @@ class MaskedLMScorer(_WholeTextScorer):
             for number, target in enumerate(ids := group.continuations[0]):
                 seen = [*group.context, *ids[:number]]
                 rest = [*mask, *ids[number + 1 :]] if self.num_masks is None else mask * self.num_masks
-                hidden.append(
-                    (group, [*seen, *rest, self.tokenizer.sep_token_id], len(seen) - self.is_shifted, target)
-                )
+                tokens = [*seen, *rest, self.tokenizer.sep_token_id]
+                hidden.append((group, tokens, len(seen) - self.is_shifted, target))
         for batch in self._batches(hidden, lambda item: (len(item[1]),)):
             of_batch, rows, positions, targets = zip(*batch, strict=True)
             logits = self.model(**self._padded(rows)).logits

@@ -117,9 +117,8 @@ def rises(cells: Cells) -> list[Comparison]:
 
 
 def above(cells: Cells) -> list[Comparison]:
-    return [
-        by_rows(task, "against", *(third_of(curve, last=True) for curve in of)) for task, of in curves_of_both(cells)
-    ]
+    curves = curves_of_both(cells)
+    return [by_rows(task, "against", *(third_of(curve, last=True) for curve in of)) for task, of in curves]
 
 
 def curves_of_both(cells: Cells) -> list[tuple[str, tuple[list, list]]]:

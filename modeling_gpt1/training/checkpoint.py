@@ -286,9 +286,8 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
     if own_model is not model:  # what the adapter's base does not know: tokens, task, classes
         own_model.config.architectures = [type(own_model).__name__]
         own_model.config.save_pretrained(str(folder))
-        card = model_card(
-            own_model, trainer.hub_model_id or Path(trainer.args.output_dir).resolve().name, adapter=True
-        )
+        name = trainer.hub_model_id or Path(trainer.args.output_dir).resolve().name
+        card = model_card(own_model, name, adapter=True)
         (folder / CARD_NAME).write_text(str(card), encoding="utf-8")
     tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
     if tokenizer is not None:

@@ -202,9 +202,7 @@ def test_words_decide_the_length_of_a_run(books, caplog):
     assert "makes 11.0 passes of the text; the BabyLM challenge allows 10" in caplog.text
     assert f"{11 * num_words:,} to read in 11 passes" in caplog.text
     caplog.clear()
-    corpus = pretrain.CorpusArguments(
-        [str(books / "one.txt")], max_words="999", save_at_words=["9"]
-    )  # of no challenge
+    corpus = pretrain.CorpusArguments([str(books / "one.txt")], max_words="999", save_at_words=["9"])  # no challenge
     assert pretrain.plan_words(corpus, pretrain.GPT1PretrainingArguments("o"), 1)[0] == {"chck_9": 1}
     assert "passes of the text" not in caplog.text
     babylm = pretrain.CorpusArguments(train_files=["a"], save_at_words=["babylm"]).save_points()

@@ -135,9 +135,8 @@ def test_prompts_and_scores_of_prompted_generation(script, language_model, tmp_p
     shown = f"In: {SENTENCES[0]} Out: {PAIRS[0]['target']}\n"
     assert seen == [f"{shown}In: {sentence} Out:" for sentence in SENTENCES[1:]]
     bleu, *rouge = capsys.readouterr().out.splitlines()[-4:]
-    assert bleu.startswith("BLEU = 100.00") and rouge == [
-        f"{name} F1 = 1.0000" for name in ("rouge1", "rouge2", "rougeL")
-    ]
+    assert bleu.startswith("BLEU = 100.00")
+    assert rouge == [f"{name} F1 = 1.0000" for name in ("rouge1", "rouge2", "rougeL")]
 
 
 def test_prompted_generation_prints_answers_as_they_come(script, language_model, tmp_path, capsys):

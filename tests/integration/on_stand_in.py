@@ -107,9 +107,8 @@ def test_the_loss_in_half_precision_multiplies_aligned_matrices(monkeypatch):
 
     def on(place) -> list[torch.Tensor]:
         sides = [side.bfloat16().to(place).requires_grad_() for side in (hidden, weight)]
-        loss, _ = loss_gpt1.linear_cross_entropy(
-            *sides, torch.arange(50).to(place), torch.linspace(0, 1, 50).to(place)
-        )
+        ids, weights = torch.arange(50).to(place), torch.linspace(0, 1, 50).to(place)
+        loss, _ = loss_gpt1.linear_cross_entropy(*sides, ids, weights)
         loss.backward()
         return [tensor.detach().cpu().float() for tensor in (loss, *(side.grad for side in sides))]
 

@@ -370,9 +370,8 @@ def test_shapes_that_the_traversal_does_not_have(tiny_model, kind, name, shape, 
 )
 def test_shapes_beside_the_ids(tiny_model, name, shape, needed):
     model = tiny_model(GPT1DoubleHeadsModel, **KINDS["multiple_choice"].fields)
-    assert f"`{name}` needs shape {needed} here, but got {list(shape)}" in refusal(
-        model, ids(2, 3, 5), **{name: ids(*shape)}
-    )
+    found = refusal(model, ids(2, 3, 5), **{name: ids(*shape)})
+    assert f"`{name}` needs shape {needed} here, but got {list(shape)}" in found
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,8 @@ def test_embeddings_of_unequal_prompts_with_a_static_cache_are_the_loop(model):
     """The cache is as long as prompt and continuation together, though `generate` sees no ids."""
     batch = left_padded(PROMPTS)
     batch["inputs_embeds"] = model.get_input_embeddings()(batch.pop("input_ids"))
-    outputs = model.generate(
-        **batch, max_new_tokens=12, do_sample=False, return_dict_in_generate=True, **CACHES["static"]
-    )
+    options = {"do_sample": False, "return_dict_in_generate": True, **CACHES["static"]}
+    outputs = model.generate(**batch, max_new_tokens=12, **options)
     assert outputs.sequences.tolist() == [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
     assert outputs.past_key_values.layers[0].keys.shape == (3, 4, 7 + 12 - 1, 8)
 

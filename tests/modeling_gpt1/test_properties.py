@@ -166,9 +166,7 @@ def make_model(randomise):
             sizes |= {"num_attention_heads": heads, "attn_pdrop": 0.0, "hidden_act": choose.choice([*ACTIVATIONS])}
             sizes |= {"do_layer_norm_before": choose.random() < 0.4}
             if choose.random() < 0.5:
-                kinds = [
-                    choose.choice(("sliding_attention", "full_attention")) for _ in range(sizes["num_hidden_layers"])
-                ]
+                kinds = choose.choices(("sliding_attention", "full_attention"), k=sizes["num_hidden_layers"])
                 sizes |= {"sliding_window": choose.choice([1, 2, 3, 5, 20]), "layer_types": kinds}
             config = GPT1Config(**sizes, attn_implementation=choose.choice(["sdpa", "sdpa", "eager"]))
         model = getattr(modeling_gpt1, f"GPT1{'LSTM' * is_lstm}{head}")(config)

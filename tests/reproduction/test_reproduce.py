@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from modeling_gpt1.reproduction.models import (
     text_fingerprint,
 )
 from modeling_gpt1.reproduction.report import page
+from tokenization import rows as rows_module
 
 # Stands in for `gpt1 NAME`: writes down how it was called, and results that its arguments decide.
 GPT1 = """
@@ -484,8 +486,20 @@ def test_a_signal_ends_all_commands_and_leaves_the_cells_to_others(number, tmp_p
     assert told(capsys).splitlines() == [f"[1/1, TIME] slow: {outcome}" for outcome in outcomes]
 
 
-def test_cells_at_once(stand_ins, command, tmp_path, capsys):
-    """Each of the first two ends only when the other has begun; the cells of the second seed begin after them."""
+def test_cells_at_once(stand_ins, command, tmp_path, capsys, monkeypatch):
+    """Each of the first two ends only when the other has begun; those of the second seed begin after them.
+
+    Rows are loaded one task at a time: now and then `datasets` fails in two threads.
+    """
+    is_free, load = threading.Lock(), rows_module.load_dataset
+
+    def load_alone(*of, **options):
+        assert is_free.acquire(blocking=False), "another thread is loading"
+        time.sleep(0.05)
+        is_free.release()
+        return load(*of, **options)
+
+    monkeypatch.setattr(rows_module, "load_dataset", load_alone)
     meet = """
 import time
 (here / f"begun-{value('--task')}-{value('--seed')}").touch()

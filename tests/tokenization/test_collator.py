@@ -287,9 +287,8 @@ def test_a_check_encodes_each_text_once(letters, monkeypatch):
 def test_lists_in_rows_of_another_format(letters, form):
     rows = Dataset.from_list([{"story": "a", "endings": ["b", "c"], "several": [0, 1]}] * 2).with_format(form)
     of_labels = {"num_labels": 2, "multi_label": True}
-    batch = TraversalCollator(letters, "classification", {"text": "story", "label": "several"}, **of_labels)(
-        list(rows)
-    )
+    collator = TraversalCollator(letters, "classification", {"text": "story", "label": "several"}, **of_labels)
+    batch = collator(list(rows))
     assert batch["labels"].tolist() == [[0.0, 1.0]] * 2
     assert TraversalCollator(letters, "multiple_choice", CHOICE)(list(rows))["input_ids"].shape[:2] == (2, 2)
 

@@ -4,6 +4,7 @@ import copy
 import gzip
 import json
 import logging
+import math
 import os
 import random
 from itertools import chain
@@ -18,7 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from tokenization import GPT1Tokenizer, corpus, count_tokens, documents, load_blocks, training_texts
+from tokenization import (
+    GPT1Tokenizer,
+    corpus,
+    count_tokens,
+    documents,
+    load_blocks,
+    training_texts,
+    unigram_perplexity,
+)
 
 WORDS = "the old farmer walked to the market because he needed a new plough and nobody knew why".split()
 
@@ -359,6 +368,10 @@ def test_blocks_hold_every_token_once(plain_tokenizer, tmp_path):
     assert rows_of(blocks) == [ids[0][:9], ids[0][9:], ids[3], ids[4][:8], ids[4][8:]]
     assert blocks.features == {"input_ids": datasets.List(datasets.Value("uint16"))}
     assert (count_tokens(blocks), count_tokens(blocks.select([0, 3]))) == (36, 17)
+    for some in (blocks, blocks.select([0, 3])):
+        tokens = list(chain(*rows_of(some)))
+        entropy = -sum(math.log(tokens.count(token) / len(tokens)) for token in tokens) / len(tokens)
+        assert unigram_perplexity(some) == pytest.approx(math.exp(entropy))
 
 
 def test_blocks_of_mixed_documents(plain_tokenizer, tmp_path):

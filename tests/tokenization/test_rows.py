@@ -294,9 +294,8 @@ def test_classes_of_a_csv_file(tmp_path, labels, names, ids):
     task, rows = load_files({"train": path}, "classification", {"text": "body"})
     assert task.label_names == names and rows["train"]["label"][:] == ids
     rows = [{"body": "a film", "label": label} for label in (*labels, "", labels[0])]
-    test = load_files(
-        {"train": path, "test": write_rows(tmp_path / "test.csv", rows)}, "classification", {"text": "body"}
-    )
+    files = {"train": path, "test": write_rows(tmp_path / "test.csv", rows)}
+    test = load_files(files, "classification", {"text": "body"})
     assert test[1]["test"]["label"][:] == [*ids, None, ids[0]]
 
 

@@ -325,9 +325,8 @@ def test_training_learns_the_merges_in_order():
 @pytest.mark.parametrize("asked", [1, 5, 12])
 def test_training_makes_exactly_as_many_merges_as_asked(asked):
     texts = ["the cat sat on the mat .\nthe dog sat on the log .", "a cat and a dog sat there ."] * 2
-    model = json.loads(GPT1Tokenizer.train(iter(texts), asked, show_progress=False).backend_tokenizer.to_str())[
-        "model"
-    ]
+    tokenizer = GPT1Tokenizer.train(iter(texts), asked, show_progress=False)
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     assert len(model["merges"]) == asked
     few = GPT1Tokenizer.train(iter(["aa aa"]), 100, show_progress=False)
     assert json.loads(few.backend_tokenizer.to_str())["model"]["merges"] == [["a", "a</w>"]]

@@ -27,9 +27,8 @@ CONTROL = ControlIds(start=100, delimiter=101, extract=102)
 def test_sequences(function, segments, max_length, expected):
     traversed = function(*segments, CONTROL, max_length)
     assert traversed.sequences == expected
-    longest = sum(map(len, segments[:-1])) + (
-        max(map(len, segments[-1])) if function is multiple_choice else len(segments[-1])
-    )
+    last = max(map(len, segments[-1])) if function is multiple_choice else len(segments[-1])
+    longest = sum(map(len, segments[:-1])) + last
     assert traversed.truncated is (longest + 2 + (function is not classification) > max_length)
 
 

@@ -313,9 +313,8 @@ def test_a_word_is_scored_behind_its_context(causal, tmp_path):
         ("farmer", 0, "the old "),
         ("farmer", 1, " she walked"),
     ]
-    expected = [
-        -by_definition(causal, f"{text} farmer", len(text) + 1, "causal") for text in ("the old", "she walked")
-    ]
+    before = ("the old", "she walked")
+    expected = [-by_definition(causal, f"{text} farmer", len(text) + 1, "causal") for text in before]
     assert [row["surprisal"] for row in rows] == pytest.approx(expected, rel=1e-4)
 
 
@@ -325,9 +324,8 @@ def save(scorer, folder):
 
 def run(model, data_dir, output, *words):
     pytest.importorskip("lm_eval")
-    evaluate.main(
-        ["--model", model, "--data_dir", str(data_dir), "--output_dir", str(output), "--device", "cpu", *words]
-    )
+    where = ["--data_dir", str(data_dir), "--output_dir", str(output)]
+    evaluate.main(["--model", model, *where, "--device", "cpu", *words])
 
 
 def test_the_command_answers_all_and_leaves_what_the_challenge_collects(causal, data_dir, tmp_path, capsys):

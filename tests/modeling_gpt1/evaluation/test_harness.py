@@ -130,9 +130,8 @@ def test_a_context_that_is_too_long_is_cut_as_by_hf(one_folder, ours):
         ours._loglikelihood_tokens([(None, [5] * 60, [6] * 5)], disable_tqdm=True)  # fits: the last is not read
     for one, other in zip(found, theirs, strict=True):
         assert one[0] == pytest.approx(other[0], rel=1e-5)
-    assert messages == [
-        "6 of 6 requests are longer than the model reads (64 tokens). Their contexts lost their beginning."
-    ]
+    expected = "6 of 6 requests are longer than the model reads (64 tokens). Their contexts lost their beginning."
+    assert messages == [expected]
 
 
 def scores_of_sentences(model, tokenizer, sentences):

@@ -134,9 +134,8 @@ def differing(one, other, name="") -> list[str]:
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         return [part for key in one for part in differing(one[key], other[key], f"{name}.{key}")]
     if isinstance(one, (list, tuple)) and len(one) == len(other):
-        return [
-            part for key, pair in enumerate(zip(one, other, strict=True)) for part in differing(*pair, f"{name}.{key}")
-        ]
+        pairs = enumerate(zip(one, other, strict=True))
+        return [part for key, pair in pairs for part in differing(*pair, f"{name}.{key}")]
     is_same = torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
     return [] if is_same else [name]
 

@@ -107,9 +107,8 @@ def test_bfloat16_lies_beside_float32():
 def test_a_row_of_padding_that_sees_nothing_has_finite_gradients():
     *inputs, grad_output = heads(4, num_rows=1)
     mask = causal_mask(4) & (torch.arange(4) >= 2)  # left padding
-    results = outputs_and_gradients(
-        _BlockwiseAttention.apply, *inputs, mask, (SCALING, DROPOUT, True, SEED), grad_output
-    )
+    rest = mask, (SCALING, DROPOUT, True, SEED)
+    results = outputs_and_gradients(_BlockwiseAttention.apply, *inputs, *rest, grad_output)
     assert all(result.isfinite().all() for result in results)
 
 

@@ -58,9 +58,8 @@ def test_an_update_has_the_rows_of_one_process(kind):
     for num_rows in range(1, 26):
         for batch_size in range(1, 5):
             for num_processes in (1, 2, 3):
-                loaders = [
-                    make_loader(kind, num_rows, batch_size, num_processes, rank) for rank in range(num_processes)
-                ]
+                given = kind, num_rows, batch_size, num_processes
+                loaders = [make_loader(*given, rank) for rank in range(num_processes)]
                 batches = [rows_of(loader) for loader in loaders]
                 assert {len(loader) for loader in loaders} == {len(batches[0])}
                 single = list(chain(*rows_of(make_loader(kind, num_rows, batch_size * num_processes, 1, 0))))

@@ -45,9 +45,8 @@ def parse(function) -> ast.AST:
 
 
 def names_set_by(tree: ast.AST) -> set[str]:
-    return {
-        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    }
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    return {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
 
 
 def private_names_of_trainer() -> set[str]:
