@@ -359,7 +359,7 @@ class GPT1PreTrainedModel(FolderMixin, PreTrainedModel):
     config: GPT1Config
     base_model_prefix = "transformer"
     # Skip padding in the decoder, and compute a context that the choices of an example share once. To switch this off,
-    # set it to False on a model or pass `GPT1TrainingArguments(pack_sequences=False)`.
+    # set it to False on a model or pass `pack_sequences=False` to a trainer's arguments.
     pack_sequences = True
     supports_gradient_checkpointing = True
     _no_split_modules = ["GPT1Block"]

@@ -289,7 +289,7 @@ def main(arguments: list[str]) -> None:
     line, num_tokens = describe_blocks("train", train_blocks, block_length)
     lines, watched = [line + unknown["train"]], validation_blocks
     if num_tokens and family.is_causal:
-        lines.append(f"perplexity by the frequencies of these tokens alone: {unigram_perplexity(train_blocks):,.0f}")
+        lines.append(f"token frequencies alone: perplexity {unigram_perplexity(train_blocks):,.0f}")
     if validation_blocks is not None:
         lines.append(describe_blocks("validation", validation_blocks, block_length)[0] + unknown["validation"])
         number, most = len(validation_blocks), corpus_args.max_eval_blocks

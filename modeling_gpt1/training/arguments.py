@@ -25,6 +25,7 @@ class _SharedArguments(TrainingArguments):
     # With the filter, Trainer replaces a loss that is not finite in its log by that of earlier updates, or by 0.
     logging_nan_inf_filter: bool = HfArg(default=False, help="Log others in place of losses that are not finite.")
     hub_strategy: str = HfArg(default="end", help="When to push; checkpoints would hold pickles.")
+    pack_sequences: bool = HfArg(default=True, help="Skip padding, compute a shared context once.")
 
     def __post_init__(self):
         is_cost = (self.metric_for_best_model or "").endswith(("perplexity", "mse", "mae"))
@@ -58,7 +59,6 @@ class GPT1TrainingArguments(_SharedArguments):
     """
 
     lm_coef: float | None = HfArg(default=None, help="Weight of the auxiliary loss. Default: the model's own (0.5).")
-    pack_sequences: bool = HfArg(default=True, help="Skip padding, compute a shared context once.")
     learning_rate: float = HfArg(default=6.25e-5, help="Peak learning rate.")
     per_device_train_batch_size: int = HfArg(default=32, help="Examples per device and micro-batch.")
     num_train_epochs: float = HfArg(default=3.0, help="Passes over the training set.")
@@ -76,7 +76,7 @@ class GPT1TrainingArguments(_SharedArguments):
 @dataclass
 class GPT1PretrainingArguments(_SharedArguments):
     r"""Arguments of [`GPT1PretrainingTrainer`]: those of [`transformers.TrainingArguments`] with the paper's
-    pre-training defaults; a batch is 64 blocks of 512 tokens.
+    pre-training defaults; a batch is 64 blocks of 512 tokens. `pack_sequences` leaves out the padding of short ones.
     """
 
     learning_rate: float = HfArg(default=2.5e-4, help="Peak learning rate.")

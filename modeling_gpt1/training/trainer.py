@@ -117,6 +117,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def _check_model(self, model: PreTrainedModel) -> None:
         choose_cpu_attention(model, self.args.device)
+        model.pack_sequences &= getattr(self.args, "pack_sequences", True)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is None:
             return
@@ -263,7 +264,6 @@ class GPT1Trainer(_GPT1BaseTrainer):
                 f"`lm_coef` is {model.config.lm_coef}, but `compute_loss_func` would replace the model's loss and "
                 "with it the auxiliary objective. Pass `lm_coef=0`, or leave `compute_loss_func` out."
             )
-        model.pack_sequences &= getattr(self.args, "pack_sequences", True)
         if hasattr(model, "lm_head") and not model.config.tie_word_embeddings and not model.config.lm_coef:
             self.args.ddp_find_unused_parameters = True  # the head takes no part in the loss
         check_collator(model.config, self.data_collator)

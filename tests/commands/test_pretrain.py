@@ -255,7 +255,7 @@ def test_the_screen_of_a_run(books, caplog, capfd):
     pretrain.main(arguments(books, output, "--num_merges", "20", "--config_overrides", SIZES, *evaluating))
     said = caplog.messages
     assert [line.split(":")[0] for line in said if not line.startswith("step ")] == [
-        *("learning 20 merges from the text …", "model", "train", "validation", "training"),
+        *("learning 20 merges from the text …", "model", "train", "token frequencies alone", "validation", "training"),
         f"written to {output}",
     ]
     assert said[-1].endswith(f"gpt1 generate {output}")

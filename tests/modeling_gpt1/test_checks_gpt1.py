@@ -80,9 +80,8 @@ def test_targets_of_the_language_model(tiny_model, model_class):
         message = refusal(model, IDS, labels=labels)
         assert f"`labels` has {target} at [1, 3], but the vocabulary has ids 0 to 100, and -100" in message
         assert "`model.resize_token_embeddings(len(tokenizer))`" in message
-    assert "`labels` must contain token ids (torch.int64), but got torch.float32" in refusal(
-        model, IDS, labels=IDS.float()
-    )
+    message = refusal(model, IDS, labels=IDS.float())
+    assert "`labels` must contain token ids (torch.int64), but got torch.float32" in message
     for labels in (IDS[:, 1:], IDS[0]):
         assert f"shape [2, 5], one for each token, but got {list(labels.shape)}" in refusal(model, IDS, labels=labels)
 

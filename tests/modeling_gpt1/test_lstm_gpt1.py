@@ -54,9 +54,8 @@ def test_generation_is_the_same_with_and_without_the_state(tiny_model, settings)
     mask, generated = MASK[[0, 1, 0], :6], []
     for use_cache in (True, False):
         set_seed(1)
-        generated.append(
-            model.generate(ids, attention_mask=mask, max_new_tokens=9, use_cache=use_cache, **settings).tolist()
-        )
+        options = {"max_new_tokens": 9, "use_cache": use_cache, **settings}
+        generated.append(model.generate(ids, attention_mask=mask, **options).tolist())
     assert generated[0] == generated[1]
     assert len({tuple(row[6:]) for row in generated[0]}) > 1
 

@@ -76,6 +76,8 @@ class TestLogs:
     def test_packing_can_be_switched_off(self, tmp_path):
         assert make_trainer("entailment", tmp_path, 4, 2).model.pack_sequences
         assert not make_trainer("entailment", tmp_path, 4, 2, pack_sequences=False).model.pack_sequences
+        arguments = GPT1PretrainingArguments(str(tmp_path), use_cpu=True, pack_sequences=False)
+        assert not GPT1PretrainingTrainer(helpers_pretraining.make_model(), arguments).model.pack_sequences
 
 
 class TestEvaluation:
