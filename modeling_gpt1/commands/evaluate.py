@@ -5,8 +5,8 @@ r"""Evaluates causal language models with lm-evaluation-harness, on the hub's ro
     gpt1 evaluate --checkpoints out/books --data_dir data --tasks blimp lambada_standard --output_dir out/curves
     gpt1 evaluate --model out/babylm --data_dir evaluation_data/full_eval --tasks babylm babylm_aoa
 
-For a model the output folder gets results.json in the harness's own format, and table.md with chance and published
-figures; for checkpoints results-<updates>.json of each, curves.json and curves.png. Needs the extra `eval`. See
+For a model the output folder gets results.json in the harness's own format, and table.md with standard errors
+and chance; for checkpoints results-<updates>.json of each, curves.json and curves.png. Needs the extra `eval`. See
 docs/evaluate.md and docs/babylm.md.
 """
 

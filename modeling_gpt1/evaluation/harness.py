@@ -1,7 +1,7 @@
 """The model `gpt1` of lm-evaluation-harness: any causal language model of transformers, each context read once.
 
-Here the answers of a question share its context, by `CausalLMScorer`; requests, numbers and generation are otherwise
-those of the harness's model `hf`. For a folder of openai-gpt, `hf` takes transformers' tokenizer; this one GPT-1's.
+Here the answers of a question share its context, by `CausalLMScorer`; requests, numbers (of whole sentences with
+`sentence_prefix`) and generation are otherwise those of its model `hf`, which takes another tokenizer for openai-gpt.
 """
 
 from collections import defaultdict

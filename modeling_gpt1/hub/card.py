@@ -87,6 +87,7 @@ def write_model_card(
         hyper_parameters={**hyper_parameters_of(trainer, model), **adapter_of(whole)},
         data=data_of(trainer, model, names, hub_names, configurations),
         **{"objective": objective, "has_sentences": has_sentences, "versions": versions()},
+        tokenizer=type(trainer.processing_class).__name__,
         mask=getattr(trainer.processing_class, "special_tokens_map", {}).get("mask_token"),
         longest=getattr(trainer.data_collator, "max_length", None),
     )
@@ -116,8 +117,7 @@ def model_card(model, repo_id: str, adapter: bool = False, license: str | None =
         "lm_coef": config.lm_coef if hasattr(model, "task_head") and hasattr(model, "lm_head") else 0,
         "sequences": TRAVERSALS[config.traversal].form if hasattr(model, "task_head") else None,
         "classes": classes_of(model),
-        "data": {},
-        **facts,
+        **{"data": {}, "tokenizer": "", **facts},
     }
     metadata = {name: facts.get(name) for name in ("language", "base_model", "datasets", "metrics", "eval_results")}
     metadata |= {"license": license, "pipeline_tag": facts.get("task", facts["pipeline_tag"])}

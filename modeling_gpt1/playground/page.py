@@ -24,7 +24,7 @@ LABELS = {
     "first": ("Text", "Type or paste a text …"),
     "second": ("Text", "Type or paste the other text …"),
     "question": ("Question", "Optional"),
-    "answers": ("Answers", "One answer per line, as many as you like."),
+    "answers": ("Answers", "One answer per line, up to 50."),
 }
 # What fills the boxes that a traversal shows, in the order of the labels.
 EXAMPLES = {

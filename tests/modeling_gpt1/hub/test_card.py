@@ -76,7 +76,7 @@ def test_the_card_of_a_run(tmp_path):
         "Minimised: L3 = L2 + λ · L1 with λ = 0.5, where L2 is",
         "| value |\n|---|---|\n" + "".join(f"| {' | '.join(setting.rsplit(' ', 1))} |\n" for setting in settings),
         f"\n{versions()}.\n",
-        "reads at most 96 tokens at a time",
+        "reads at most 96 tokens at a time, and all text in lower case",
         "includes all that\n  [me/base](https://huggingface.co/me/base) was trained on",
     ):
         assert part in card, part
@@ -142,9 +142,10 @@ def test_the_card_of_a_pre_training(tmp_path):
 
 def test_without_data_and_evaluation(tmp_path):
     trainer = make_trainer("multiple_choice", tmp_path / "choices", 8, 1, lm_coef=0.0)
+    trainer.processing_class = None  # or another than GPT-1's
     trainer.create_model_card()
     card = (tmp_path / "choices" / "README.md").read_text(encoding="utf-8")
-    assert "This card has no evaluation results." in card
+    assert "This card has no evaluation results." in card and "lower case" not in card
     assert "model-index" not in card and "| data |" not in card
     assert "# choices\n" in card and "`choices` stands for the path" in card and "| lm_coef (λ) | 0.0 |" in card
     assert "Minimised: L2, the task's loss, without the auxiliary language-modelling loss (λ = 0)." in card
