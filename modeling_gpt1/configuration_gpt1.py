@@ -165,14 +165,14 @@ class GPT1Config(GPT1BaseConfig):
             `"classification"`, `"entailment"`, `"similarity"` or `"multiple_choice"` (figure 1 of the paper). `None`
             means the default of the model class.
         columns (`dict[str, str | list[str]]`, *optional*): columns of the fine-tuning data for each traversal role,
-            in the form that `TraversalCollator` takes; only `gpt1 predict` and `gpt1 finetune` read them.
+            in the form that `TraversalCollator` takes.
         lm_coef (`float`): λ, weight of the auxiliary language-modelling loss in fine-tuning; 0 switches it off.
         start_token_id, delimiter_token_id, extract_token_id (`int`, *optional*): ids of the control tokens
             `[s]`, `[$]` and `[e]`, written by `add_control_tokens`.
         pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): as in transformers; the paper's model has none.
 
     Raises:
-        StrictDataclassError: a field of the wrong type or an impossible value; it is huggingface_hub's.
+        StrictDataclassError: one of these fields has a wrong type or an impossible value; it is huggingface_hub's.
     """
 
     model_type = "gpt1"

@@ -62,7 +62,7 @@ def convert_checkpoint(
     Raises:
         ValueError: the files of the source are no model, or do not belong to each other; openai-gpt has no place for
             what the model has; `output_dir` is not empty.
-        OSError: a file of the source is missing or damaged.
+        OSError, SafetensorError: a file of a folder is missing or damaged.
     """
     source, output_dir = Path(source), Path(output_dir)
     if output_dir.exists() and (not output_dir.is_dir() or any(output_dir.iterdir())):
@@ -113,12 +113,12 @@ def read_folder(folder: Path) -> tuple[PreTrainedModel, GPT1Tokenizer | None]:
 
 def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[gpt1.GPT1ForCausalLM, GPT1Tokenizer]:
     """Model and tokenizer of OpenAI's release."""
-    tokenizer = GPT1Tokenizer.from_openai(folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
     try:
+        tokenizer = GPT1Tokenizer.from_openai(folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
         shapes = json.loads((folder / SHAPES_NAME).read_text(encoding="utf-8"))
         arrays = [np.load(folder / f"params_{number}.npy", allow_pickle=False) for number in range(10)]
         parts = torch.from_numpy(np.concatenate(arrays)).split([math.prod(shape) for shape in shapes])
-    except (ValueError, EOFError, OSError, RuntimeError) as error:
+    except Exception as error:  # the reader of the BPE raises no narrower class
         raise ValueError(f"{folder} is no complete copy of OpenAI's release: {error}. Fetch it again.") from error
     (positions, hidden_size), (vocab_size, _) = shapes[:2]
     if vocab_size != len(tokenizer):

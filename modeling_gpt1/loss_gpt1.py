@@ -200,7 +200,8 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
             of binary cross-entropies over the example's labels, other tasks the cross-entropy.
 
     Raises:
-        ValueError: labels have the wrong shape or type, or do not exist in the task.
+        ValueError: labels have the wrong shape or type, or one of several is not from 0 to 1. A class that does not
+            exist is an IndexError of torch's.
     """
     is_multi_label = config.problem_type == "multi_label_classification"
     needed = task_logits.shape[: 2 if is_multi_label else 1]

@@ -805,7 +805,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         )
 
     def generate(self, inputs: torch.LongTensor | None = None, *args, **kwargs):
-        """As in transformers; warns once if a prompt ends in the extract token, after which nothing was trained."""
+        """As in transformers; on a CPU, warns once of a prompt that ends in [e], after which nothing was trained."""
         ids, extract_token_id = kwargs.get("input_ids") if inputs is None else inputs, self.config.extract_token_id
         if extract_token_id is not None and isinstance(ids, torch.Tensor) and ids.numel() and can_read(ids):
             if (ids[..., -1] == extract_token_id).any():
@@ -879,7 +879,7 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         plan: Any | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput | MultipleChoiceModelOutput:
-        """Takes the arguments of [`GPT1DoubleHeadsModel`]; returns `logits` and, with labels, L2 / N as `loss`."""
+        """Takes [`GPT1DoubleHeadsModel`]'s arguments but those of L1; returns `logits` and, with labels, L2 / N."""
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
         inputs |= {"mc_token_ids": mc_token_ids, "choice_mask": choice_mask}
         inputs |= {"token_type_ids": token_type_ids, "position_ids": position_ids}

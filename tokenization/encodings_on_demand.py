@@ -1,6 +1,6 @@
 """Encodes ids at once, and the rest of an encoding (tokens, offsets, words) when it is first asked for.
 
-Most callers want the ids alone. Those of many texts, or of a long one, take a half to nine tenths of the processor
+Most callers want the ids alone. Those of many texts, or of a long one, take a half to seven tenths of the processor
 time of transformers' own way. `benchmarks/tokenizer_parity.py` measures both.
 """
 

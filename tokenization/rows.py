@@ -64,8 +64,8 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
     Args:
         path: the file.
         infer_types: whether columns of a .csv file become numbers where all cells are. Default: all cells are texts.
-        delimiter: what separates the cells of a .csv or .tsv file. Default: of comma, semicolon, tab and bar the one
-            that gives its first line the most cells.
+        delimiter: what separates the cells of a .csv or .tsv file. Default: a tab in the second; of comma, semicolon,
+            tab and bar in the first the one that gives its first line the most cells.
 
     Raises:
         ValueError: there is no such file, it has no rows or holds columns, or it is not what its name says.
@@ -383,7 +383,7 @@ def load_files(
         label_names: names of the classes in the order of their ids, such as a model's. Default: the labels of the
             train split: the names of a `ClassLabel` column in its order; of others, texts are sorted, and integers are
             the ids themselves if 0 is among them, else names.
-        delimiter: what separates the cells of .csv and .tsv files. Default: found in their first line.
+        delimiter: what separates the cells of .csv and .tsv files. Default: a tab; in .csv found in the first line.
         skip_bad_rows: whether rows of train and validation without a text or a label that can be used are left out.
             Default: they are refused, all at once.
 

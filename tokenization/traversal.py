@@ -38,14 +38,13 @@ class ControlIds:
 
 @dataclass(frozen=True)
 class Traversed:
-    """The sequences of one example, whether any text was cut to fit, and for some models the segment of each token.
+    """The sequences of one example, and whether any text was cut to fit.
 
     All sequences begin with the same `num_shared` tokens, and each goes on after them.
     """
 
     sequences: list[list[int]]
     truncated: bool
-    segment_ids: list[list[int]] | None = None
     num_shared: int = 0
 
 

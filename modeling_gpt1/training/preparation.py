@@ -63,7 +63,7 @@ def prepare_finetuning(
     Args:
         model (`str` or `PreTrainedConfig`): a checkpoint of gpt1, openai-gpt, GPT-2 or another family: folder, hub id
             or `gpt1-novels`; or the configuration of a fresh GPT-1, whose vocabulary size is taken from the tokenizer.
-        task (`str` or `Task`): name of one of the paper's tasks, or the result of `tokenization.load_files`.
+        task (`str` or `Task`): name of one of the paper's tasks, or the first result of `tokenization.load_files`.
         tokenizer (`str` or `PreTrainedTokenizerBase`, *optional*): folder, hub id or tokenizer. Default: the model's.
         max_length (`int`, *optional*): maximum tokens per sequence. Default: the model's number of positions.
         pad_to_multiple_of (`int`, *optional*): pad the length of a batch to a multiple of this.

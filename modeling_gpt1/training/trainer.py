@@ -47,7 +47,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
     """Shared base of both trainers: exact evaluation of losses, checks, model card, pushes.
 
     Raises:
-        PushError: the hub refused or did not answer. The model has been saved; the message says where.
+        PushError: the hub refused or did not answer. The message says where the model is, if it was trained.
     """
 
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):

@@ -338,6 +338,8 @@ DAMAGE = {
     "cut header": (cut("params_7.npy", 40), "is no complete copy of OpenAI's release: "),
     "cut numbers": (cut("params_7.npy", -8), "is no complete copy of OpenAI's release: "),
     "fewer numbers": (lambda folder: np.save(folder / "params_0.npy", np.zeros(9, np.float32)), "is no complete copy"),
+    "no merges": (lambda folder: (folder / "vocab_40000.bpe").unlink(), "is no complete copy of OpenAI's release: "),
+    "cut vocabulary": (cut("encoder_bpe_40000.json", 20), "is no complete copy of OpenAI's release: "),
     "no JSON": (cut("params_shapes.json", 20), "is no complete copy of OpenAI's release: "),
     "transposed": (replaced(2, [1, 96, 32]), "torch.Size([32, 32])"),
     "number of shapes": (edit_shapes(lambda shapes: [*shapes[:-2], [64]]), "zip()"),

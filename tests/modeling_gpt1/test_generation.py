@@ -155,9 +155,8 @@ def test_generation_from_embeddings_goes_on_from_its_cache(model):
     inputs_embeds = embed(PROMPTS[1][None])
     first = model.generate(inputs_embeds=inputs_embeds, max_new_tokens=5, **options)
     inputs_embeds = torch.cat([inputs_embeds, embed(first.sequences)], dim=1)
-    second = model.generate(
-        inputs_embeds=inputs_embeds, max_new_tokens=7, past_key_values=first.past_key_values, **options
-    )
+    options |= {"max_new_tokens": 7, "past_key_values": first.past_key_values}
+    second = model.generate(inputs_embeds=inputs_embeds, **options)
     generated = torch.cat([first.sequences, second.sequences], dim=1)
     assert generated.tolist() == [greedy_loop(model, PROMPTS[1], 12)]
 

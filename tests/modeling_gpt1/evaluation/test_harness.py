@@ -259,10 +259,8 @@ def test_calibration_asks_for_the_answers_alone(ours, data_dir, tmp_path):
 def test_what_has_no_question_is_not_calibrated_and_shots_leave_the_row_that_is_asked_out(data_dir, tmp_path):
     tasks, _ = local_rows.specify_tasks(["blimp_adjunct_island", "winogrande"], data_dir, calibrate=True)
     assert [one["metric"] for task in tasks for one in task.config.metric_list] == ["acc", "acc"]
-    rows = [
-        {"question": f"q{at}", "choices": {"text": TEXTS[1:5], "label": [*"ABCD"]}, "answerKey": "C"}
-        for at in range(6)
-    ]
+    choices = {"text": TEXTS[1:5], "label": [*"ABCD"]}
+    rows = [{"question": f"q{at}", "choices": choices, "answerKey": "C"} for at in range(6)]
     for split in ("test", "validation"):
         write_rows(tmp_path / split / "arc_easy" / f"{split}.jsonl", rows)
         [task], _ = local_rows.specify_tasks(["arc_easy"], tmp_path / split)

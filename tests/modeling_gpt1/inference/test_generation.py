@@ -145,9 +145,8 @@ def test_a_token_that_ends_a_continuation(model, tiny_tokenizer, stop):
 
     handle = model.lm_head.register_forward_hook(prefer)
     try:
-        generated = continue_prompts(
-            model, tiny_tokenizer, PROMPTS[:2], max_new_tokens=20, stop=[stop], do_sample=False
-        )
+        options = {"max_new_tokens": 20, "stop": [stop], "do_sample": False}
+        generated = continue_prompts(model, tiny_tokenizer, PROMPTS[:2], **options)
     finally:
         handle.remove()
     assert len(steps) == 6
