@@ -63,6 +63,7 @@ def draw(runs: dict[str, list[dict]]):
     has_tokens = all("num_input_tokens_seen" in record for record in drawn)
     x_key, x_label = ("num_input_tokens_seen", "tokens seen") if has_tokens else ("step", "updates")
     figure = Figure(figsize=(8, 2.7 * len(shown)), layout="constrained")
+    runs = {name.replace("$", r"\$"): records for name, records in runs.items()}  # no formula
     for axes, key in zip(figure.subplots(len(shown), squeeze=False)[:, 0], shown, strict=True):
         for name, records in runs.items():
             records = [record for record in records if math.isfinite(record.get(key, math.nan))]

@@ -72,7 +72,7 @@ def test_where_the_log_is_read_from(tmp_path):
 
 
 def test_a_picture_is_written(tmp_path, capsys):
-    runs = [str(write_state(tmp_path / name, make_records())) for name in ("one", "two")]
+    runs = [str(write_state(tmp_path / name, make_records())) for name in ("one", "a $_{$ name")]
     plot.main([*runs, "--output_file", str(tmp_path / "curves.png")])
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"written to {tmp_path / 'curves.png'}\n"
