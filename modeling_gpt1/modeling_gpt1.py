@@ -294,9 +294,10 @@ class MovedTokens(torch.autograd.Function):
 
 def to_rows(plan: Any, hidden_states: torch.Tensor) -> torch.Tensor:
     """Moves a plan's tokens `[1, N, D]` to its attention rows `[R, L, D]`; their padding holds arbitrary values."""
+    shape = (*plan.row_index.shape, -1)
     if is_without_padding(plan):
-        return hidden_states.view(*plan.row_index.shape, -1)
-    return MovedTokens.apply(hidden_states[0], plan.row_index, plan.row_place, None).view(*plan.row_index.shape, -1)
+        return hidden_states.view(shape)
+    return MovedTokens.apply(hidden_states.flatten(0, 1), plan.row_index, plan.row_place, None).view(shape)
 
 
 def from_rows(plan: Any, hidden_states: torch.Tensor) -> torch.Tensor:

@@ -63,7 +63,6 @@ def draw(runs: dict[str, list[dict]]):
     has_tokens = all("num_input_tokens_seen" in record for record in drawn)
     x_key, x_label = ("num_input_tokens_seen", "tokens seen") if has_tokens else ("step", "updates")
     figure = Figure(figsize=(8, 2.7 * len(shown)), layout="constrained")
-    runs = {name.replace("$", r"\$"): records for name, records in runs.items()}  # no formula
     for axes, key in zip(figure.subplots(len(shown), squeeze=False)[:, 0], shown, strict=True):
         for name, records in runs.items():
             records = [record for record in records if math.isfinite(record.get(key, math.nan))]
@@ -81,7 +80,7 @@ def main(arguments: list[str]) -> None:
     parser = parser_of("plot")
     parser.add_argument("runs", nargs="+", type=Path, help="output folders of runs")
     plot_args, positional = parser.read(arguments)
-    runs = {str(folder): read_run(folder) for folder in positional.runs}
+    runs = {str(folder).replace("$", r"\$"): read_run(folder) for folder in positional.runs}  # no formula
     from matplotlib import rc_context
 
     with rc_context({"axes.formatter.min_exponent": 4}):  # 90 rather than 9 × 10¹
