@@ -37,7 +37,5 @@ def __getattr__(name: str):
 
 
 __all__ = [name for names in _DATA.values() for name in names]
-__all__ += (
-    "BatchPlan BlockCollator GPT1Tokenizer TraversalCollator add_control_tokens capitalise join_continuation ".split()
-)
-__all__ += "join_words open_tokenizer pack_documents".split()
+__all__ += "BatchPlan BlockCollator GPT1Tokenizer TraversalCollator add_control_tokens capitalise".split()
+__all__ += "join_continuation join_words open_tokenizer pack_documents".split()

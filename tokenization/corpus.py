@@ -65,7 +65,7 @@ def load_blocks(
         Rows of `input_ids`, 16-bit integers if the vocabulary fits, else 32-bit: on disk, or as a stream.
 
     Raises:
-        ValueError: as in `training_texts`; `block_length` is below 3; `num_proc` for a stream.
+        ValueError: as in `training_texts`; `block_length` is below 3; `num_proc` for a stream; no block.
         ImportError: `fix_text` without ftfy.
     """
     check_block_length(block_length)
@@ -88,6 +88,10 @@ def load_blocks(
         return Dataset.from_generator(_generate_blocks, **options)
     except DatasetGenerationError as error:
         raise (error.__cause__ or error) from None  # the file that cannot be read
+    except ValueError as error:
+        if "no data" not in str(error):
+            raise
+        raise ValueError("No document has two tokens, so nothing can be predicted. Pass `mix_documents`.") from error
 
 
 def count_tokens(blocks: Dataset) -> int:

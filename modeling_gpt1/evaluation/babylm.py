@@ -5,6 +5,7 @@ probable. Here scorers of this package ask that, and the answers are written whe
 """
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -167,6 +168,8 @@ def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None)
         if item.ratio is not None:
             of_group[-1]["prob"] = float(np.exp(of_item[0] - np.logaddexp.reduce(of_item)))
     groups, chance = {group: float(np.mean(of_group)) for group, of_group in right.items()}, None
+    if name == "comps" and len(groups) < 4:
+        print(f"{path} has {len(groups)} of the four files of comps: its score is their mean alone.", file=sys.stderr)
     if items[0].ratio is not None:
         probabilities = [one["prob"] for of_group in predictions.values() for one in of_group]
         metrics, groups = {"spearmanr": float(spearmanr(probabilities, [item.ratio for item in items]))}, {}

@@ -136,9 +136,7 @@ class Scorer:
             together = self._answers(requests)
         except (AttributeError, NotImplementedError, TypeError, ValueError):  # from a cache of states, as LFM2's
             together = {}
-        one, other = (
-            torch.tensor([value[:1] for place in sorted(of) for value in of[place]]) for of in (alone, together)
-        )
+        one, other = (torch.tensor([row[:1] for place in sorted(of) for row in of[place]]) for of in (alone, together))
         rounding = rounding_of(self.model)
         self.is_batched = one.shape == other.shape and torch.allclose(one, other, rtol=rounding, atol=rounding)
         if not self.is_batched:

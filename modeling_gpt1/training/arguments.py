@@ -64,9 +64,7 @@ class GPT1TrainingArguments(_SharedArguments):
     num_train_epochs: float = HfArg(default=3.0, help="Passes over the training set.")
     lr_scheduler_type: str = HfArg(default="linear", help="Learning-rate schedule.")
     warmup_steps: float = HfArg(default=0.002, help="Warm-up: updates, or below 1 a fraction of all.")
-    train_sampling_strategy: str = HfArg(
-        default="group_by_length", help="Order of rows: random, sequential, group_by_length."
-    )
+    train_sampling_strategy: str = HfArg(default="group_by_length", help="Order: random, sequential, group_by_length.")
     # The type of transformers' own field keeps the command line from taking "non_padding".
     include_num_input_tokens_seen: str = HfArg(default="no", help="Tokens to count: no, all, non_padding.")
     # The collator reads columns that are not arguments of the model.

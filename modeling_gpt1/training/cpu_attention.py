@@ -58,9 +58,8 @@ def cpu_attention_forward(
     is_self_attention = query.shape[2] == key.shape[2] and kwargs.get("is_causal") is not False
     has_mask_of_blocks = attention_mask is None or attention_mask.dtype == torch.bool
     if not (_prefers_blocks(query, dropout) and is_self_attention and has_mask_of_blocks):
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-        )
+        kwargs |= {"dropout": dropout, "scaling": scaling}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     # The seed comes from the global generator: restoring its state repeats the dropout mask.
     seed = int(torch.empty((), dtype=torch.int64).random_()) if dropout > 0 else 0
     settings = scaling, dropout, sees_past_only, seed

@@ -219,9 +219,8 @@ class _GPT1BaseTrainer(ResumableTrainer):
             self.init_hf_repo(token, private, is_trained=True)
         self.create_model_card(**card_data)
         options = {"commit_message": commit_message, "token": token or args.hub_token}
-        upload = partial(
-            upload_result, args.output_dir, self.hub_model_id, revision=revision or args.hub_revision, **options
-        )
+        options["revision"] = revision or args.hub_revision
+        upload = partial(upload_result, args.output_dir, self.hub_model_id, **options)
         if blocking:
             return upload()
         future = hf_api().run_as_future(upload)

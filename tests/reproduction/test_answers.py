@@ -52,9 +52,8 @@ def test_the_evaluation_is_that_of_the_trainer(train, data_dir):
 
     answers = cells.read_answers("rte", str(data_dir), kept)
     assert list(answers) == ["validation"] and answers["validation"]["labels"] == "0 0 0 0 1 1 1 1"
-    assert resample(**answers["validation"], metric="accuracy").mean() == pytest.approx(
-        100 * results["eval_accuracy"], abs=3
-    )
+    accuracy = resample(**answers["validation"], metric="accuracy").mean()
+    assert accuracy == pytest.approx(100 * results["eval_accuracy"], abs=3)
 
 
 def test_choices_are_kept_as_their_places(train, data_dir):
@@ -66,9 +65,8 @@ def test_choices_are_kept_as_their_places(train, data_dir):
 def test_splits_in_parts_have_files_of_their_own(tmp_path, data_dir):
     line = {"index": 0, "label": "contradiction", "scores": []}
     write_rows(tmp_path / "eval_predictions_validation_matched.jsonl", [line])
-    assert cells.read_answers("mnli", str(data_dir), tmp_path) == {
-        "validation_matched": {"labels": "1", "predictions": "2"}
-    }
+    expected = {"labels": "1", "predictions": "2"}
+    assert cells.read_answers("mnli", str(data_dir), tmp_path) == {"validation_matched": expected}
 
 
 def test_answers_of_a_regression_are_kept_whole(tmp_path):

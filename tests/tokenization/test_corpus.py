@@ -401,6 +401,9 @@ def test_arguments_that_do_not_fit(plain_tokenizer, tmp_path):
     message = refusal(load_blocks, books, plain_tokenizer, streaming=True, num_proc=2)
     assert "num_proc is 2" in message and "dataloader_num_workers" in message
     assert "block_length is 2; it must be at least 3" in refusal(load_blocks, books, plain_tokenizer, 2)
+    (tmp_path / "the.txt").write_text("the\nthe\n")
+    message = refusal(load_blocks, tmp_path / "the.txt", plain_tokenizer, document_per="line")
+    assert message == "No document has two tokens, so nothing can be predicted. Pass `mix_documents`."
 
 
 def test_several_processes_prepare_the_same_blocks(plain_tokenizer, tmp_path, one_file_shards):

@@ -158,7 +158,7 @@ def test_each_sentence_is_scored_by_the_definition(family, backend, causal, make
         assert totals(scorer, map(SENTENCES[kind], rows[:1]), other)[0] != pytest.approx(expected[0], rel=1e-4)
 
 
-def test_scores_of_all_tasks_and_their_predictions(causal, data_dir):
+def test_scores_of_all_tasks_and_their_predictions(causal, data_dir, capsys):
     def of(name):
         return babylm.ask_task(causal, name, babylm.find(name, data_dir))
 
@@ -191,6 +191,7 @@ def test_scores_of_all_tasks_and_their_predictions(causal, data_dir):
     assert tracking.metrics["acc"] == pytest.approx(np.mean(of_splits))
 
     comps = of("comps")
+    assert "has 2 of the four files of comps" in capsys.readouterr().err
     scores = totals(causal, map(SENTENCES["comps"], ROWS["comps/comps_base"]))
     between = totals(causal, map(SENTENCES["comps"], ROWS["comps/comps_wugs_dist-in-between"]))
     assert comps.groups == {"base": accuracy(scores), "wugs_dist_in_between": accuracy(between)}
