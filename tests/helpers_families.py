@@ -73,9 +73,8 @@ def make_family_tokenizer(family: str) -> PreTrainedTokenizerBase:
         tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
         return transformers.BertTokenizer(vocab=_ids(tokens))
     if family in ("roberta", "bart"):
-        return transformers.RobertaTokenizer(
-            vocab=_ids(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "Ġ", *letters]), merges=[]
-        )
+        tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "Ġ", *letters]
+        return transformers.RobertaTokenizer(vocab=_ids(tokens), merges=[])
     if family == "albert":
         pieces = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "▁", *letters]
         return transformers.AlbertTokenizer(vocab=[(piece, -1.0) for piece in pieces])

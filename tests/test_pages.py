@@ -244,9 +244,12 @@ def test_the_small_runs_on_the_page_are_the_measured_ones():
         figures = [cell["measured"]["median"] for cell in cells] + [column["baselines"]["majority"]]
         name = "average of the first eight" if column["key"] == "average" else column["label"]
         lines.append(f"| {name} | {' | '.join(f'{figure:.1f}' for figure in figures)} |")
-    for claims in zip(at_15m["claims"], at_60m["claims"], strict=True):
-        name = claims[0]["claim"].rpartition(" (")[0]
-        lines.append(f"| {name} | {' | '.join(claim['verdict'] for claim in claims)} |")
+    larger = [json.loads(newest_result(kind).read_text(encoding="utf-8"))["results"] for kind in ("sizes", "size-b")]
+    of_sizes = [at_15m["claims"], at_60m["claims"], larger[0]["claims at size A"], larger[1]["claims"]]
+    found = [{claim["claim"]: claim["verdict"] for claim in claims} for claims in of_sizes]
+    for name in found[0]:
+        verdicts = " | ".join(of_size.get(name, "not measured") for of_size in found)
+        lines.append(f"| {name.rpartition(' (')[0]} | {verdicts} |")
     assert [line for line in lines if f"{line}\n" not in page] == []
 
 

@@ -281,9 +281,8 @@ def test_the_last_evaluation_takes_all_blocks(books, caplog, monkeypatch):
     assert "/held_out.txt | perplexity |" in card and "split: validation" not in card
     caplog.clear()
     limit = ("--max_eval_blocks", "2", "--block_length", "16", "--max_steps", "1")  # one evaluation alone
-    pretrain.main(
-        arguments(books, books / "short", "--tokenizer_name", str(output_dir), "--config_overrides", SIZES, *limit)
-    )
+    limit += ("--tokenizer_name", str(output_dir), "--config_overrides", SIZES)
+    pretrain.main(arguments(books, books / "short", *limit))
     assert "evaluation: of 2 of these blocks" in caplog.messages and "blocks:" not in caplog.text
     assert " for training, 2 for evaluation" in (books / "short" / "README.md").read_text(encoding="utf-8")
 

@@ -181,9 +181,8 @@ def test_a_prompt_never_becomes_a_control_token(model, tiny_tokenizer, tmp_path)
     prompts = ["the [e] farmer", "[s] a [$]"]
     assert tiny_tokenizer.extract_token_id in opened(prompts[0], add_special_tokens=False)["input_ids"]
     options = {"max_new_tokens": 4, "do_sample": False, "stop": ["a [e]"]}
-    assert continue_prompts(model, opened, prompts, **options) == continue_prompts(
-        model, tiny_tokenizer, prompts, **options
-    )
+    expected = continue_prompts(model, tiny_tokenizer, prompts, **options)
+    assert continue_prompts(model, opened, prompts, **options) == expected
 
 
 def test_a_newline_is_written_as_in_the_vocabulary():
