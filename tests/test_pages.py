@@ -10,6 +10,7 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
@@ -250,6 +251,11 @@ def test_the_small_runs_on_the_page_are_the_measured_ones():
     for name in found[0]:
         verdicts = " | ".join(of_size.get(name, "not measured") for of_size in found)
         lines.append(f"| {name.rpartition(' (')[0]} | {verdicts} |")
+    tuned = [of for task, of in larger[1]["fine-tuned, by seed"].items() if task.startswith(("sst2", "cola"))]
+    for name in ("full", "without the auxiliary objective", "without pre-training"):
+        lines.append(f"| {name} | {' | '.join(f'{100 * median(of[name].values()):.1f}' for of in tuned[::-1])} |")
+    gain, low, high = re.findall(r"\+(\d+\.\d)", larger[1]["claims"][0]["comparisons"][0])
+    assert f": {gain} points of the average of SST-2 and CoLA ({low} to {high};" in page
     assert [line for line in lines if f"{line}\n" not in page] == []
 
 

@@ -19,15 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from tokenization import (
-    GPT1Tokenizer,
-    corpus,
-    count_tokens,
-    documents,
-    load_blocks,
-    training_texts,
-    unigram_perplexity,
-)
+from tokenization import GPT1Tokenizer, corpus, count_tokens, documents, load_blocks, training_texts
 
 WORDS = "the old farmer walked to the market because he needed a new plough and nobody knew why".split()
 
@@ -371,7 +363,7 @@ def test_blocks_hold_every_token_once(plain_tokenizer, tmp_path):
     for some in (blocks, blocks.select([0, 3])):
         tokens = list(chain(*rows_of(some)))
         entropy = -sum(math.log(tokens.count(token) / len(tokens)) for token in tokens) / len(tokens)
-        assert unigram_perplexity(some) == pytest.approx(math.exp(entropy))
+        assert corpus.unigram_perplexity(some) == pytest.approx(math.exp(entropy))
 
 
 def test_blocks_of_mixed_documents(plain_tokenizer, tmp_path):
