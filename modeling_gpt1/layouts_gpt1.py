@@ -119,7 +119,7 @@ def base_of_adapter(name: str, **kwargs) -> str | None:
 
 
 def open_adapter(
-    open_model: Callable[..., PreTrainedModel], name: str, base: str, config: PreTrainedConfig, **kwargs
+    open_model: Callable, name: str, base: str, config: PreTrainedConfig, places: dict | None = None, **kwargs
 ) -> PreTrainedModel:
     """An adapter's base with the adapter merged into its weights: a model like any other.
 
@@ -128,6 +128,7 @@ def open_adapter(
         name: the adapter's folder or hub id.
         base: its base, see [`base_of_adapter`].
         config: saved with the adapter; the base may have fewer tokens and another head.
+        places: where the adapter is found, such as its `revision` and `subfolder`.
 
     Raises:
         ImportError: PEFT is not installed.
@@ -149,9 +150,8 @@ def open_adapter(
             report.disabled = False
     if model.config.vocab_size != config.vocab_size:
         model.resize_token_embeddings(config.vocab_size, mean_resizing=False)
-    is_ignored = kwargs.get("ignore_mismatched_sizes", False)
-    places = {key: kwargs[key] for key in ("cache_dir", "token") if kwargs.get(key) is not None}
-    model = PeftModel.from_pretrained(model, name, ignore_mismatched_sizes=is_ignored, **places).merge_and_unload()
+    options = {**(places or {}), "ignore_mismatched_sizes": kwargs.get("ignore_mismatched_sizes", False)}
+    model = PeftModel.from_pretrained(model, name, **options).merge_and_unload()
     model.name_or_path = model.config._name_or_path = str(name)
     return model.requires_grad_().eval()
 
@@ -173,11 +173,15 @@ class FolderMixin:
         if base is None:
             return super().from_pretrained(name, *args, **kwargs)
         config, is_asked = kwargs.pop("config", None), kwargs.pop("output_loading_info", False)
-        if adapter != name or not isinstance(config, PreTrainedConfig):
-            config = cls.config_class.from_pretrained(adapter, **{key: kwargs[key] for key in PLACES if key in kwargs})
+        is_given = isinstance(config, PreTrainedConfig)
+        places = {key: kwargs[key] for key in PLACES if kwargs.get(key) is not None}
+        if not cls.config_class.get_config_dict(adapter, **places)[0]:  # PEFT alone saves none
+            config = config if is_given else cls.config_class.from_pretrained(base)
+        elif adapter != name or not is_given:
+            config = cls.config_class.from_pretrained(adapter, **places)
         for key in ("adapter_kwargs", "revision", "subfolder"):
             kwargs.pop(key, None)
-        model = open_adapter(cls.from_pretrained, str(adapter), base, config, **kwargs)
+        model = open_adapter(cls.from_pretrained, str(adapter), base, config, places, **kwargs)
         found = {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set(), "error_msgs": []}
         return (model, found) if is_asked else model
 

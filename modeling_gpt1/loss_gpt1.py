@@ -1,6 +1,6 @@
 # Copyright 2026 The gpt1-hf authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The heads and their losses: L3 = L2 + λ·L1, with a language-modelling loss that never stores the whole logits.
+"""The losses of both heads: L3 = L2 + λ·L1, with a language-modelling loss that never stores the whole logits.
 
 Sources: equations 3 to 5 of "Improving Language Understanding by Generative Pre-Training" and the loss of the released
 code (https://github.com/openai/finetune-transformer-lm/blob/master/train.py): L1 of a sequence is the mean over its
@@ -14,7 +14,6 @@ from contextvars import ContextVar
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 
 from .configuration_gpt1 import GPT1Config
 from .packing_gpt1 import can_read, first_place, is_whole
@@ -111,8 +110,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss, token_losses
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_loss, _):
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            raise RuntimeError(
+                "This loss cannot be differentiated twice. Take that of the logits, `skip_logits=False`."
+            )
         grad_hidden, grad_weight, expected_grad = ctx.saved_tensors
         if grad_hidden is not None:
             grad_hidden = grad_hidden * grad_loss.to(grad_hidden.dtype)

@@ -1,6 +1,6 @@
 """The text of a corpus: files or a data set of the hub, read as a stream of documents in pieces, cleaned on request.
 
-Memory grows neither with the corpus nor with a document.
+Memory grows neither with the corpus nor with a document, but with the longest line where lines are asked for.
 """
 
 import glob
@@ -176,6 +176,8 @@ def find_files(source: str) -> list[str]:
         shown = source if len(source) < 300 else f"{source.removeprefix(os.getcwd() + os.sep)[:60]!r}, and so on,"
         raise ValueError(f"{shown} matches no file. Give the path of a file or folder, or a pattern, as books/*.txt.")
     for path in files:
+        if path.lower().endswith(".zip"):  # of which fsspec reads the first file alone
+            raise ValueError(f"{path} is an archive. Unpack it, and give the folder of its files.")
         if _ending(path) not in KINDS:
             if "\0" in next(_read_text(path), ""):  # which refuses what is not UTF-8
                 raise ValueError(f"{path} holds no text. Leave it out.")
@@ -189,7 +191,7 @@ def find_files(source: str) -> list[str]:
 
 
 def _ending(path: str) -> str:
-    stem, ending = os.path.splitext(path)
+    stem, ending = os.path.splitext(path.lower())
     return os.path.splitext(stem)[1] if ending in COMPRESSIONS else ending
 
 
@@ -211,12 +213,15 @@ def generate_pieces(shards: list, text_column: str, ftfy_version: str | None) ->
 
 
 def _lines(chunks: Iterable[str]) -> Iterator[str]:
-    pending = ""
+    pending = []  # of one line, joined once: it may have many chunks
     for chunk in chunks:
-        *lines, pending = (pending + chunk).split("\n")
-        yield from (line + "\n" for line in lines)
-    if pending:
-        yield pending
+        first, *lines = chunk.split("\n")
+        pending.append(first)
+        for line in lines:
+            yield "".join(pending) + "\n"
+            pending = [line]
+    if any(pending):
+        yield "".join(pending)
 
 
 def _is_text(line: str) -> bool:

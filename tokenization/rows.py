@@ -8,6 +8,7 @@ import glob
 import logging as standard_logging
 import math
 import re
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -49,6 +50,7 @@ NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?\s*")
 # Cells of a column that says whether a label holds.
 HOLDS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "no": False, "yes": True}
 HIDDEN, MEANS_HIDDEN = -1, " -1 marks a row without a label, as in GLUE's test files."
+PLACE = "row of the file"  # a column of rows of which some were left out
 MOST = 1 << 53  # from here on a float does not tell whole numbers apart
 SPLITS = ("train", "validation", "test")
 DELIMITERS = ",;\t|"  # of a .csv or .tsv file
@@ -71,7 +73,8 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         ValueError: there is no such file, it has no rows or holds columns, or it is not what its name says.
     """
     path = Path(path)
-    builder = next((builder for ending, builder in OWN_BUILDERS.items() if path.name.endswith(ending)), None)
+    is_of = path.name.lower().endswith
+    builder = next((builder for ending, builder in OWN_BUILDERS.items() if is_of(ending)), None)
     if builder is None or not path.is_file():
         what = "has an unknown file type" if path.is_file() else "does not exist"
         raise ValueError(f"{path} {what}. Pass one of {', '.join(OWN_BUILDERS)}; save a spreadsheet as CSV (UTF-8).")
@@ -80,7 +83,7 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
             with fsspec.open(path, "rt", encoding="utf-8", compression="infer") as lines:
                 num_lines = sum(not line.isspace() for line in lines)
         options = csv_options(path, delimiter) if builder == "csv" else {}
-        if delimiter is None and options.get("sep", ",") != "," and path.suffix == ".csv":
+        if delimiter is None and options.get("sep", ",") != "," and is_of(".csv"):
             logger.warning_once(f"{path}: cells are separated by {options['sep']!r}.")
         if infer_types:
             options.pop("features", None)
@@ -100,7 +103,7 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         raise ValueError(f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}. {remedy}") from error
     if len(rows) == 0:
         raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
-    if path.suffix == ".json" and len(rows) == 1 and not any(isinstance(of, Value) for of in rows.features.values()):
+    if is_of(".json") and len(rows) == 1 and not any(isinstance(of, Value) for of in rows.features.values()):
         if path.read_text(encoding="utf-8").lstrip().startswith("{"):
             raise ValueError(f"{path} holds columns. Write a list of rows, as pandas does with orient='records'.")
     if builder == "csv" and len(rows) != num_lines - 1:
@@ -125,7 +128,7 @@ def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any
 
     pandas would read "None" and "NA" as missing and "007" as a number, by a guess for every 10,000 rows.
     """
-    marks = "\t" if str(path).endswith(".tsv") else DELIMITERS
+    marks = "\t" if str(path).lower().endswith(".tsv") else DELIMITERS
     marks = [delimiter.replace("\\t", "\t")] if delimiter else marks
     starts = {mark: pandas.read_csv(path, nrows=1, sep=mark) for mark in marks}
     mark, start = max(starts.items(), key=lambda item: len(item[1].columns))  # the comma, where several give as many
@@ -243,9 +246,9 @@ def _write_labels(
             or_skip = "" if skip is None or not kept else ", or pass `skip_bad_rows` to leave them out"
             raise ValueError(f"{what} Correct or remove them{or_skip}.")
         logger.warning(f"{what} They are left out.")
-    without = rows.remove_columns(column).select(kept)
-    labels = [found[row] for row in kept]
-    return without.add_column(column, labels, feature=dtype).select_columns(rows.column_names)
+    names = rows.column_names if len(kept) == len(rows) else [*rows.column_names, PLACE]
+    rows = rows.remove_columns(column).select(kept).add_column(column, [found[row] for row in kept], feature=dtype)
+    return (rows.add_column(PLACE, kept) if PLACE in names else rows).select_columns(names)
 
 
 def listed(names: Collection[str]) -> str:
@@ -429,7 +432,7 @@ def load_files(
                 check_columns(sources[split], rows.column_names, role, names)
         splits[split], bad_texts[split] = rows, {} if is_test else _bad_texts(rows, columns)
         if label in rows.column_names:
-            is_table = sources[split].endswith((".csv", ".tsv"))
+            is_table = sources[split].lower().endswith((".csv", ".tsv"))
             labels[split] = _read_labels(rows, label, by_text=is_table, by_name=has_classes)
     have_lists = any(isinstance(rows.features.get(label), List | LargeList) for rows in splits.values())
     multi_label = has_classes and have_lists
@@ -454,6 +457,10 @@ def load_files(
         classes = f"{counted(task.num_labels, 'class')} ({listed(task.label_names)})"
         raise ValueError(f"{sources[first]} has {classes}, but `num_labels` is {num_labels}. Correct one of them.")
     for split, values in labels.items():
+        if has_classes:  # a class may be called 1.0
+            written = _read_labels(splits[split], label, by_text=False, by_name=True)
+            names = set(task.label_names)
+            values = [text if str(text) in names else of for text, of in zip(written, values, strict=True)]
         skip = None if split == "test" else skip_bad_rows
         rows, source = splits[split], sources[split]
         splits[split] = _write_labels(rows, values, task, task.label_names, source, split, bad_texts[split], skip)
@@ -513,6 +520,9 @@ def _class_names(labels: list, feature: Any, where: str, num_labels: int | None)
     if 0 in given:  # the others are ids, too
         given = [label for label in given if label != HIDDEN]
     if isinstance(feature, List | LargeList):
+        if twice := [several for several in given if len(set(several)) < len(several)]:
+            how = "If it holds 0 or 1 for each class, give a column for each: label=first,second"
+            raise ValueError(f"{where} has the list {twice[0]!r}, which names a class twice. {how}.")
         feature, given = feature.feature, list(chain.from_iterable(given))
     if other := [label for label in given if not isinstance(label, str | int)]:
         needed = "a class is a text or an integer. Correct the data, or pass `regression` to predict numbers"
@@ -529,7 +539,7 @@ def _class_names(labels: list, feature: Any, where: str, num_labels: int | None)
         raise ValueError(f"{where} has the class {missing[0]}; {needed}.")
     same = {}
     for name in names if num_labels is None else ():
-        same.setdefault(name.strip().lower(), []).append(name)
+        same.setdefault(unicodedata.normalize("NFC", name).strip().lower(), []).append(name)
     if slips := [" and ".join(map(repr, of_one)) for of_one in same.values() if len(of_one) > 1]:
         how = "Make them one in the file (pandas: `.str.strip().str.lower()`)"
         raise ValueError(f"{where} has the classes {listed(slips)}. {how}, or pass `num_labels` ({len(names)}).")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 
-from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import (
@@ -52,7 +52,8 @@ class GPT1Tokenizer(TokenizersBackend):
     Text never becomes a control token or the unknown token, whatever it spells: `split_special_tokens` is always on,
     even where `AutoTokenizer` opens the folder without this package. Only there can `split_special_tokens=False` turn
     it off, for one call or for good; text that spells `[e]` then becomes the control token. A bare
-    `tokenizers.Tokenizer.from_file` ignores the setting: set its `encode_special_tokens = True`.
+    `tokenizers.Tokenizer.from_file` ignores the setting: set its `encode_special_tokens = True`. Words of `add_tokens`
+    are found as they are written, capitals included.
 
     `decode(…, clean_up_tokenization_spaces=True)` joins words and punctuation: `"don't," she said` instead of
     `" do n't , " she said`. If the attribute `goes_on` is set, as by `pipeline("text-generation", folder)`, texts are
@@ -164,6 +165,12 @@ class GPT1Tokenizer(TokenizersBackend):
     def add_control_tokens(self, model: PreTrainedModel | None = None) -> int:
         """As the function [`~tokenization.add_control_tokens`]."""
         return add_control_tokens(self, model)
+
+    def _add_tokens(self, new_tokens, special_tokens=False) -> int:
+        # Found in the text as it is written: what prepares a text would begin a new line before each token.
+        given = [AddedToken(token) if isinstance(token, str) else token for token in new_tokens]
+        as_written = [AddedToken(**{**token.__getstate__(), "normalized": False}) for token in given]
+        return super()._add_tokens(as_written, special_tokens)
 
     def update_post_processor(self):
         """With control tokens, one text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`. If `add_bos_token` or

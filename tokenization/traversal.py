@@ -38,13 +38,9 @@ class ControlIds:
 
 @dataclass(frozen=True)
 class Traversed:
-    """The sequences of one example, and whether any text was cut to fit.
-
-    All sequences begin with the same `num_shared` tokens, and each goes on after them.
-    """
+    """The sequences of one example. All begin with the same `num_shared` tokens, and each goes on after them."""
 
     sequences: list[list[int]]
-    truncated: bool
     num_shared: int = 0
 
 
@@ -52,14 +48,13 @@ def classification(text: Sequence[int], control: ControlIds, max_length: int) ->
     """`[s] text [e]`; a text that is too long loses its end."""
     _check("classification", max_length, {"text": text})
     kept = list(text[: max_length - 2])
-    return Traversed([[control.start, *kept, control.extract]], truncated=len(kept) < len(text))
+    return Traversed([[control.start, *kept, control.extract]])
 
 
 def entailment(premise: Sequence[int], hypothesis: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
     """`[s] premise [$] hypothesis [e]`; a pair that is too long is cut as in `cut_pair`."""
     _check("entailment", max_length, {"premise": premise, "hypothesis": hypothesis})
-    pair = cut_pair(premise, hypothesis, max_length - 3)
-    return Traversed([_join(*pair, control)], truncated=is_cut(pair, (premise, hypothesis)))
+    return Traversed([_join(*cut_pair(premise, hypothesis, max_length - 3), control)])
 
 
 def similarity(text_a: Sequence[int], text_b: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
@@ -68,7 +63,7 @@ def similarity(text_a: Sequence[int], text_b: Sequence[int], control: ControlIds
     kept_a, kept_b = cut_pair(text_a, text_b, max_length - 3)
     sequences = [_join(kept_a, kept_b, control), _join(kept_b, kept_a, control)]
     num_shared = 1 + len(commonprefix([kept_a, kept_b]))
-    return Traversed(sequences, is_cut((kept_a, kept_b), (text_a, text_b)), num_shared=num_shared)
+    return Traversed(sequences, num_shared)
 
 
 def multiple_choice(
@@ -85,9 +80,9 @@ def multiple_choice(
     """
     segments = {"context": context, **({"question": question} if question else {})}
     _check("multiple_choice", max_length, segments | {f"choice {k}": choice for k, choice in enumerate(choices)})
-    head, kept_choices, truncated = cut_choices(context, question, choices, max_length - 3)
+    head, kept_choices = cut_choices(context, question, choices, max_length - 3)
     num_shared = len(head) + 2 + len(commonprefix(kept_choices))
-    return Traversed([_join(head, choice, control) for choice in kept_choices], truncated, num_shared=num_shared)
+    return Traversed([_join(head, choice, control) for choice in kept_choices], num_shared)
 
 
 def check_max_length(traversal: str, max_length: int, with_question: bool = False) -> None:
@@ -115,35 +110,27 @@ def check_roles(traversal: str, columns: Mapping[str, str | list[str]]) -> None:
 
 
 def cut_pair(first: Sequence[int], second: Sequence[int], budget: int) -> tuple[list[int], list[int]]:
-    """Cuts two segments to `budget` tokens in total.
+    """Cuts two segments to `budget` tokens in total, the longer one first, as `tokenizers` does in a pipeline.
 
-    The longer segment gives up its last token until both fit; if both are equally long, the second does.
+    Where both are cut, they keep as many; if their room is odd, the longer one (or the second) keeps one more.
     """
-    half = budget // 2
-    keep_first = max(budget - len(second), budget - half)
-    keep_second = max(budget - len(first), half)
-    return list(first[:keep_first]), list(second[:keep_second])
+    half = [budget // 2, budget - budget // 2]
+    keep_first, keep_second = half[::-1] if len(first) > len(second) else half
+    return list(first[: max(keep_first, budget - len(second))]), list(second[: max(keep_second, budget - len(first))])
 
 
 def cut_choices(
     context: Sequence[int], question: Sequence[int], choices: Sequence[Sequence[int]], budget: int
-) -> tuple[list[int], list[list[int]], bool]:
+) -> tuple[list[int], list[list[int]]]:
     """Cuts context, question and choices so that context, question and any one choice have `budget` tokens in total.
 
-    Returns the context with the question, the choices, and whether anything was cut; see `multiple_choice`.
+    Returns the context with the question, and the choices; see `multiple_choice`.
     """
     room = budget - max(len(choice) for choice in choices)
     kept_context = list(context[: max(1, room - len(question))])
     kept_question = list(question[: max(1, room - len(kept_context))])
     head = kept_context + kept_question
-    kept_choices = [list(choice[: budget - len(head)]) for choice in choices]
-    truncated = is_cut((kept_context, kept_question, *kept_choices), (context, question, *choices))
-    return head, kept_choices, truncated
-
-
-def is_cut(kept: Sequence[Sequence[int]], given: Sequence[Sequence[int]]) -> bool:
-    """Whether any segment lost tokens."""
-    return any(len(short) < len(whole) for short, whole in zip(kept, given, strict=True))
+    return head, [list(choice[: budget - len(head)]) for choice in choices]
 
 
 def _join(first: list[int], second: list[int], control: ControlIds) -> list[int]:

@@ -37,7 +37,7 @@ NAME_MODELS = "model models lstm_model tokenizer_name folder source".split()
 AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples jobs "
 AT_LEAST_1 += "lora_r rehearse num_beams num_return_sequences num_merges max_new_tokens max_length "
 AT_LEAST_1 += "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps"
-AT_LEAST_0 = "learning_rate weight_decay num_shots num_fewshot"
+AT_LEAST_0 = "learning_rate weight_decay num_shots num_fewshot seed data_seed"
 LEAST = dict.fromkeys(AT_LEAST_0.split(), 0) | dict.fromkeys(AT_LEAST_1.split(), 1)
 PRESETS = yaml.safe_load(Path(__file__).with_name("presets.yaml").read_text(encoding="utf-8"))
 CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
@@ -106,9 +106,10 @@ class CommandParser(HfArgumentParser):
             at = len(list(takewhile(lambda word: not word.startswith("--"), words)))
             words[at:at] = self.words_of(given.config)
         self.check_flags(words)
-        for flag in ("--columns", "--config_overrides"):  # the last alone would count
-            if sum(word.partition("=")[0] == flag for word in args) > 1:
-                raise ValueError(f"{flag} is given twice. Write all its values after one.")
+        for action in self._actions:  # of a list the last alone would count
+            if action.nargs in ("+", "*") or action.dest == "config_overrides":
+                if sum(word.partition("=")[0] in action.option_strings for word in args) > 1:
+                    raise ValueError(f"--{action.dest} is given twice. Write all its values after one.")
         namespace, rest = super().parse_known_args(words)
         epochs, given_words = "--num_train_epochs", {word.partition("=")[0] for word in words}
         if any(word.partition("=")[0] == epochs for word in args) and getattr(namespace, "max_words", None):

@@ -29,7 +29,7 @@ from transformers import PreTrainedConfig, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
-from tokenization.rows import counted, listed
+from tokenization.rows import PLACE, counted, listed
 from tokenization.tasks import TRAINER_PADDING
 from tokenization.traversal import TRAVERSALS
 
@@ -64,11 +64,6 @@ class StartArguments(runs.ModelArguments):
     lora_r: int | None = HfArg(default=None, help="Train a LoRA adapter of this rank. Default: all weights.")
 
     def __post_init__(self):
-        if self.lora_r is not None and (self.model is None or self.n_transfer is not None):
-            raise ValueError(
-                f"--lora_r {self.lora_r} trains an adapter, which is saved without the weights below it. Pass --model "
-                "without --n_transfer."
-            )
         if self.model is None and (self.tokenizer_name is None or self.n_transfer is not None):
             how = "--tokenizer_name (and --config_overrides)"
             how += "" if self.n_transfer is None else " without --n_transfer"
@@ -155,7 +150,7 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
     return columns
 
 
-def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments) -> str | None:
+def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments, lora_r: int | None) -> str | None:
     """Checks what the run is asked to do and its output folder; returns the checkpoint that it resumes from."""
     if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
         raise ValueError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
@@ -164,16 +159,8 @@ def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments) ->
         if training_args.push_to_hub:
             raise ValueError("--push_to_hub uploads a model after training. Pass --do_train, or leave it out.")
         return None
-    return runs.check_output_folder(training_args, {name: getattr(data_args, name) for name in KEPT_AT_A_RESUME})
-
-
-def check_same_classes(checkpoint: str, before: PreTrainedConfig, config: PreTrainedConfig) -> None:
-    """Checks that a run goes on with its own traversal and classes."""
-    was, now = (
-        f"{getattr(of, 'traversal', None)} with {', '.join(map(str, of.id2label.values()))}" for of in (before, config)
-    )
-    if was != now:
-        raise ValueError(f"{checkpoint} was trained for {was}, but the rows are for {now}. Pass the rows of that run.")
+    kept = {name: getattr(data_args, name) for name in KEPT_AT_A_RESUME}
+    return runs.check_output_folder(training_args, {**kept, "lora_r": lora_r})
 
 
 def has_task_head(config: PreTrainedConfig) -> bool:
@@ -302,7 +289,8 @@ def predict(
 ) -> None:
     """Writes one file of predictions per split, one line per row, and the metrics of the splits.
 
-    `index` is the row's position in the split. A split in which a label is missing has no metrics.
+    `index` is the row's place in the file, also behind rows that `skip_bad_rows` left out. A split in which a label
+    is missing has no metrics.
     """
     label, metrics = task.columns["label"], {}
     for name, rows in splits.items():
@@ -317,7 +305,8 @@ def predict(
             warn_of_one_class(Counter(str(of_row["label"]) for of_row in found if "label" in of_row), source)
             path = Path(trainer.args.output_dir, f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl")
             with atomic_file(path) as file:
-                for index, of_row in zip(places[name].tolist(), found, strict=True):
+                indices = rows[PLACE] if PLACE in rows.column_names else places[name].tolist()
+                for index, of_row in zip(indices, found, strict=True):
                     file.write(json.dumps({"index": index, **of_row}, ensure_ascii=False) + "\n")
             logger.info(f"predictions of {counted(len(rows), 'row')} of {source}: {path}")
     if use == "eval":
@@ -368,7 +357,7 @@ BASICS = {
 def main(arguments: list[str]) -> None:
     parser = parser_of("finetune")
     model_args, data_args, training_args = parser.read(arguments)
-    checkpoint = check_run(training_args, data_args)
+    checkpoint = check_run(training_args, data_args, model_args.lora_r)
     runs.set_up_logging(training_args, parser)
     set_seed(training_args.seed)
     for flag, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "test")):
@@ -411,8 +400,6 @@ def main(arguments: list[str]) -> None:
     )
     preparing.disabled = False
     tokenizer, collator = parts["processing_class"], parts["data_collator"]
-    if checkpoint is not None:
-        check_same_classes(checkpoint, open_task_config(checkpoint, **opening), parts["model"].config)
     if training_args.do_train:
         tokenizer.model_max_length = collator.max_length  # kept with the model, so that predictions read as much
     elif data_args.max_length is None:

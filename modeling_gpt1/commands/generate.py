@@ -20,6 +20,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
+from tokenization.rows import to_utf8
 
 from .. import GPT1ForCausalLM, GPT1Int8Config, GPT1LSTMConfig, GPT1LSTMForCausalLM, continue_prompts
 from ..inference.generation import encode_prompts
@@ -50,15 +51,8 @@ class GenerationArguments(OpenedModel):
     dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Data type of the weights.")
 
     def __post_init__(self):
-        if self.temperature < 0:
-            raise ValueError(f"--temperature is {self.temperature}. Pass 0 for the likeliest token, or more.")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"--top_p is {self.top_p}. Pass a number above 0, up to 1.")
-        if self.temperature == 0 and self.num_return_sequences > self.num_beams:
-            raise ValueError(
-                f"--temperature 0 has one continuation, or as many as --num_beams, but --num_return_sequences is "
-                f"{self.num_return_sequences}. Pass a higher --temperature or more --num_beams."
-            )
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
         if self.device is not None or self.dtype != "int8":  # int8 chooses its own
             super().__post_init__()
@@ -89,7 +83,10 @@ def read_prompts(path: Path) -> list[str]:
     if path.suffix in (".csv", ".tsv", ".json", ".jsonl", ".parquet"):
         raise ValueError(f"--prompt_file {path} is a table, but a file with a prompt per line is needed. Write one.")
     # Other characters that end lines may stand in a text.
-    prompts = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+    try:
+        prompts = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--prompt_file {path} is not UTF-8 text. {to_utf8(path, error)}") from error
     if not prompts:
         raise ValueError(f"--prompt_file {path} has no prompts. Write one per line.")
     return prompts

@@ -197,6 +197,8 @@ def main(arguments: list[str]) -> None:
             scores |= compute(name, *np.array(answered).swapaxes(0, 1))
         tell(f"{counted(len(answered), 'row')} {'has' if len(answered) == 1 else 'have'} a label · {readable(scores)}")
     finetune.warn_of_one_class(predicted, args.file)
+    if writer is not None and any(FORMULA.match(label) for label in predicted):
+        print("In front of a class that a spreadsheet would run as a formula stands an apostrophe.", file=sys.stderr)
     if num_cut:
         length = f"{collator.max_length} tokens: those with the field `truncated`."
         print(f"{num_cut} of {len(rows)} rows were cut to {length}", file=sys.stderr)

@@ -24,8 +24,9 @@ from typing import Literal
 
 import numpy as np
 from datasets import Dataset, IterableDataset
-from transformers import set_seed
+from transformers import TrainerState, set_seed
 from transformers.hf_argparser import HfArg
+from transformers.trainer import TRAINER_STATE_NAME
 
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts, unigram_perplexity
 from tokenization.control_tokens import check_vocabulary
@@ -299,14 +300,6 @@ def main(arguments: list[str]) -> None:
             validation_blocks = watched if is_only_one else validation_blocks
             last = "" if is_only_one else " during training, of all at the end"
             lines.append(f"evaluation: of {most:,} of these blocks{last}")
-    saved, words_per_update = {}, None
-    if corpus_args.max_words or corpus_args.save_at_words:
-        saved, words_per_update, line = plan_words(corpus_args, training_args, len(train_blocks))
-        lines.append(line)
-        done = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
-        folder = Path(training_args.output_dir)
-        if late := [name for name, at in saved.items() if at <= done and not (folder / name).is_dir()]:
-            logger.warning(f"The run is past the words of {', '.join(late)}, which will not be saved.")
     trainer = family.trainer_class(
         model,
         training_args,
@@ -318,14 +311,22 @@ def main(arguments: list[str]) -> None:
     if family.is_causal:
         longest = max(map(len, tokenizer(model_args.prompts, add_special_tokens=False)["input_ids"]))
         length = min(40, model.config.max_position_embeddings - longest)
+        if length < 1:
+            raise ValueError(f"--prompts has one of {longest} tokens, which leaves the model no position. Shorten it.")
         trainer.add_callback(SampleCallback(tokenizer, model_args.prompts, max_new_tokens=length))
-    if is_fresh and family.is_causal and len(tokenizer) >= LEAST_VOCABULARY:
+    if corpus_args.max_words or corpus_args.save_at_words:  # the trainer takes one device
+        saved, words_per_update, line = plan_words(corpus_args, training_args, len(train_blocks))
+        lines.append(line)
+        done = TrainerState.load_from_json(f"{checkpoint}/{TRAINER_STATE_NAME}").global_step if checkpoint else 0
+        folder = Path(training_args.output_dir)
+        if late := [name for name, at in saved.items() if at <= done and not (folder / name).is_dir()]:
+            logger.warning(f"The run is past the words of {', '.join(late)}, which will not be saved.")
+        trainer.add_callback(SavePoints(trainer, saved, words_per_update))
+    if is_fresh and (model_args.family or "gpt1") == "gpt1" and len(tokenizer) >= LEAST_VOCABULARY:
         rows = training_args.train_batch_size * training_args.gradient_accumulation_steps * training_args.world_size
         passes = training_args.num_train_epochs * (num_tokens or 0)
         read = training_args.max_steps * rows * block_length if training_args.max_steps > 0 else passes
         lines.append(prospect(num_tokens, read))
-    if words_per_update is not None:
-        trainer.add_callback(SavePoints(trainer, saved, words_per_update))
     runs.use_readable_log(trainer, ", ".join(corpus_args.validation_files) or corpus_args.validation_split or "")
     if not runs.train(trainer, model_args.model, lines, checkpoint, parser):
         end_processes(trainer)

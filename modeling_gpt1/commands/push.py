@@ -14,7 +14,7 @@ from pathlib import Path
 from transformers.hf_argparser import HfArg
 from transformers.utils.hub import hf_api
 
-from ..hub.push import explained, upload_result
+from ..hub.push import explained, upload
 from .arguments import parser_of
 from .pretrain import number_of_words
 
@@ -35,7 +35,8 @@ def saved_revisions(model: str) -> dict[str, int]:
         names = [path.parent.name for path in Path(model).glob("*/config.json")]
     else:
         names = [branch.name for branch in hf_api().list_repo_refs(model).branches]
-    words = {name: number_of_words(name.removeprefix("chck_")) for name in names if re.fullmatch(r"chck_\d.*", name)}
+    saved = [name for name in names if re.fullmatch(r"chck_\d+(\.\d+)?[KMB]?", name)]
+    words = {name: number_of_words(name.removeprefix("chck_")) for name in saved}
     return dict(sorted(words.items(), key=lambda pair: pair[1]))
 
 
@@ -55,9 +56,8 @@ def main(arguments: list[str]) -> None:
     more = [flag for flag in ("branches", "private") if getattr(args, flag)]
     with explained(args.repo_id, folder, args.revision, more=[f"--{flag}" for flag in more]):
         repo_id = hf_api().create_repo(args.repo_id, private=args.private, exist_ok=True).repo_id
-    for path, branch in [*places, (Path(folder), args.revision)]:
-        if branch is not None:
-            with explained(repo_id, str(path), branch):
+        for path, branch in [*places, (Path(folder), args.revision)]:
+            if branch is not None:
                 hf_api().create_branch(repo_id, branch=branch, exist_ok=True)
-        upload_result(str(path), repo_id, branch, commit_message="Upload model")
-        print(f"{path} is in {repo_id}, branch {branch or 'main'}", flush=True)
+            upload(str(path), repo_id, branch, commit_message="Upload model")
+            print(f"{path} is in {repo_id}, branch {branch or 'main'}", flush=True)

@@ -124,7 +124,7 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
 def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:
     """Checks early that the score which chooses the best checkpoint is one of the run's."""
     name = args.metric_for_best_model
-    if name is not None and not name.endswith(tuple(scores)):
+    if name is not None and name.removeprefix("eval_") not in scores:
         near, needed = nearest(name, scores), " or ".join(scores)
         raise ValueError(f"--metric_for_best_model {name}{near} is none of this run. Pass {needed}.")
 
@@ -150,16 +150,16 @@ def set_up_logging(args: TrainingArguments, parser: CommandParser) -> None:
 
 
 class RunCallback(TrainerCallback):
-    """Says at its start what a run will do and keeps its settings, and logs a short run about ten times.
-
-    Another value of `logging_steps` would do the same, but evaluations follow it too.
-    """
+    """Says at its start what a run will do and keeps its settings, and logs a short run about ten times."""
 
     def __init__(self, lines: list[str], checkpoint: str | None, parser: CommandParser) -> None:
         self.lines, self.checkpoint, self.parser, self.is_finished = lines, checkpoint, parser, False
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.is_finished = state.global_step >= state.max_steps
+        is_default = (args.logging_strategy, args.logging_steps) == ("steps", TrainingArguments.logging_steps)
+        if is_default:  # evaluations that follow it by default have their own by now
+            args.logging_steps = min(args.logging_steps, max(1, state.max_steps // 10))
         state.compute_steps(args, state.max_steps)  # a resumed run logs and saves as often as it is told now
         rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         plan = f"training: {counted(state.max_steps, 'update')} of {counted(rows, 'row')}"
@@ -180,12 +180,6 @@ class RunCallback(TrainerCallback):
                 f"The warm-up of {counted(warm_up, 'update')} does not end within the {state.max_steps:,} of the run: "
                 "its learning rate stays small. Pass --warmup_steps, such as 0.05 for a twentieth."
             )
-
-    def on_step_end(self, args, state, control, **kwargs):
-        is_default = (args.logging_strategy, args.logging_steps) == ("steps", TrainingArguments.logging_steps)
-        if is_default and state.max_steps < 10 * args.logging_steps:
-            is_last = state.global_step == state.max_steps
-            control.should_log |= is_last or state.global_step % max(1, state.max_steps // 10) == 0
 
 
 def use_readable_log(trainer: Trainer, evaluated: str = "") -> None:

@@ -135,7 +135,8 @@ def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> Configurab
         for number, row in enumerate(task.task_docs if has_targets and not task.multiple_input else ()):
             target = row["label"] if name == "copa" else task.doc_to_target(row)  # which takes all but 0 for 1 there
             choices = task.doc_to_choice(row)
-            if not (isinstance(target, list) or target in choices or target in range(len(choices))):
+            is_place = type(target) is not float and target in range(len(choices))  # 1.0 is no place in a list
+            if not (isinstance(target, list) or target in choices or is_place):
                 what = f"row {number} of {asked} (the first is 0) has the label {target!r}, none of the {len(choices)}"
                 raise ValueError(f"Task {name!r}: {what} answers. Write labels {as_hub}.")
     except (AttributeError, LookupError, TypeError, UndefinedError) as error:

@@ -40,11 +40,15 @@ class PushError(OSError):
 
 
 def upload_result(folder: str, repo_id: str, revision: str | None = None, **commit: Any) -> CommitInfo:
-    """Uploads a folder without what is never pushed to a repository and branch that exist."""
+    """As `upload`, with an error that says how to go on."""
     with explained(repo_id, folder, revision):
-        return hf_api().upload_folder(
-            repo_id=repo_id, folder_path=folder, revision=revision, ignore_patterns=list(NEVER_PUSHED), **commit
-        )
+        return upload(folder, repo_id, revision, **commit)
+
+
+def upload(folder: str, repo_id: str, revision: str | None = None, **commit: Any) -> CommitInfo:
+    """Uploads a folder without what is never pushed to a repository and branch that exist."""
+    place = {"repo_id": repo_id, "folder_path": folder, "revision": revision}
+    return hf_api().upload_folder(**place, ignore_patterns=list(NEVER_PUSHED), **commit)
 
 
 def check_right_to_write(repo_id: str, token: str | None) -> None:

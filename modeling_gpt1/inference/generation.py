@@ -152,7 +152,7 @@ def join_to_prompt(tokenizer, text: str, prompt: str, capitals: bool = False) ->
     text = join_continuation(text, before)
     if capitals:
         start = join_words(before)
-        text = capitalise(start + text)[len(start) :]
+        text = capitalise(start + text)[len(capitalise(start)) :]  # "ß" becomes two letters
     return text.lstrip(" ") if prompt[-1:].isspace() else text
 
 

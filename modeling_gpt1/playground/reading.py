@@ -77,7 +77,7 @@ class Opened:
 
     @property
     def max_length(self) -> int:
-        return min(self.model.config.max_position_embeddings, MOST_TOKENS)
+        return min(self.model.config.max_position_embeddings, self.tokenizer.model_max_length, MOST_TOKENS)
 
     @property
     def control_ids(self) -> list[int | None]:
@@ -234,7 +234,7 @@ def notes_about(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) 
     for index, tokens in enumerate(sequences):
         given = [text[index] if isinstance(text, list) else text for text in texts.values()]
         if sum(token.kind != "control" for token in tokens) < sum(len(encode(opened, text)) for text in given):
-            reader = "model" if opened.max_length == opened.model.config.max_position_embeddings else "page"
+            reader = "page" if opened.max_length == MOST_TOKENS else "model"
             notes = [f"The {reader} reads {opened.max_length} tokens at most. What is not shown was cut."]
     if opened.traversal is None:
         notes.append("This model has no task head: it has no classes to choose from.")

@@ -43,7 +43,7 @@ SETTINGS += "optim lr_scheduler_type warmup_steps max_grad_norm lm_coef train_sa
 ALIKE = {"adamw_torch", "adamw_torch_fused"}  # optimizers with the same state
 # What decides a model's numbers beside its sizes and weights.
 NO_SIZES = "hidden_act activation_function layer_norm_epsilon layer_norm_eps do_layer_norm_before sliding_window "
-NO_SIZES += "layer_types tie_word_embeddings"
+NO_SIZES += "layer_types tie_word_embeddings traversal id2label"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 

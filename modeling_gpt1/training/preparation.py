@@ -91,10 +91,11 @@ def prepare_finetuning(
         raise ValueError("A fresh model has no tokenizer beside it. Pass one as `tokenizer`.")
     config = model if checkpoint is None else open_task_config(checkpoint, auto_model, trust_remote_code)
     is_own = isinstance(config, (GPT1Config, GPT1LSTMConfig))
-    if n_transfer is not None and not is_own:
+    if n_transfer is not None and not (is_own and checkpoint and peft_config is None):
+        what = f"a model of type {config.model_type!r}" if checkpoint else "a fresh model"
         raise ValueError(
-            f"`n_transfer` is {n_transfer}, but only layers of GPT-1 can be reset, and {checkpoint} is a model of "
-            f"type {config.model_type!r}. Leave it out."
+            f"`n_transfer` is {n_transfer}, but only layers of a saved GPT-1 can be reset, which is then trained "
+            f"whole, and this is {what if peft_config is None else 'an adapter, saved without them'}. Leave it out."
         )
     if checkpoint is not None and not ignore_mismatched_sizes:
         _check_head(checkpoint, config, task)

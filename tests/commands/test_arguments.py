@@ -45,16 +45,6 @@ def test_the_help_fits_two_screens_and_all_flags_are_a_word_away(command, capsys
             assert [flag for flag in flags - {"-h", "--debug"} if flag not in told] == []
 
 
-def test_the_help_speaks_of_its_own_command(capsys):
-    """`--seed` and `--output_dir` mean something else in each; a default of 0 is one."""
-    texts = "Seed of the sampling. (0)", "Folder, hub id, or gpt1-novels.", "One of float32, bfloat16, int8. (float32)"
-    for command, *found in (("generate", *texts), ("convert", "The new folder."), ("reproduce", "(1 2 3)")):
-        with pytest.raises(SystemExit):
-            parser_of(command).read(["--help"])
-        told = " ".join(capsys.readouterr().out.split())
-        assert [text for text in found if text not in told] == []
-
-
 @pytest.fixture
 def write(tmp_path):
     def write_settings(text, name="run.yaml"):
@@ -143,14 +133,6 @@ def test_bash_completes_commands_flags_values_and_files(tmp_path):
     assert complete("gpt1", "generate", "--dtype", "b") == ["bfloat16"]
     assert complete("gpt1", "finetune", "--train_file", "ro") == ["rows.csv"]
     assert complete("gpt1", "predict", "ro") == ["rows.csv"]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_command_and_flag_is_in_every_script(shell):
-    text = completion.script(shell)
-    for command in COMMANDS:
-        flags = [action.option_strings[0] for action in parser_of(command)._actions if action.option_strings]
-        assert [word for word in (command, *flags) if word.strip("-") not in text] == []
 
 
 def test_an_id_whose_owner_has_the_name_of_a_folder_is_left_to_the_hub(tmp_path, monkeypatch):

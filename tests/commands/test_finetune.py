@@ -458,9 +458,9 @@ def test_other_classes_are_not_resumed(tokenizer_folder, tmp_path):
     rows = [{**ROWS["classification"][0], "mood": label} for label in ("sad", "glad")]
     for name in ("train", "validation", "test"):
         write_rows(tmp_path / f"{name}.jsonl", rows * 4)
-    was, now = "classification with happy, sad", "classification with glad, sad"
-    told = f"was trained for {was}, but the rows are for {now}. Pass the rows"
-    refusal([*command, "--max_steps", "9"], told)
+    was, now = {0: "happy", 1: "sad"}, {0: "glad", 1: "sad"}
+    told = f"checkpoint-2', whose model has the id2label {was}, but this run's has {now}. Give the model"
+    assert told in helpers_refusals.refusal(finetune.main, [*command, "--max_steps", "9"])
     assert {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()} == before
 
 
@@ -555,10 +555,10 @@ def test_refuses_runs_that_cannot_be(places, tmp_path):
 
 def test_refuses_processes_that_do_not_know_each_other(tmp_path, monkeypatch):
     training_args = GPT1TrainingArguments(str(tmp_path / "out"), use_cpu=True, do_train=True)
-    finetune.check_run(training_args, finetune.DataArguments(task="sst2"))
+    finetune.check_run(training_args, finetune.DataArguments(task="sst2"), lora_r=None)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="2 processes were launched, but each would train alone. Pass --use_cpu"):
-        finetune.check_run(training_args, finetune.DataArguments(task="sst2"))
+        finetune.check_run(training_args, finetune.DataArguments(task="sst2"), lora_r=None)
 
 
 @pytest.mark.parametrize(
@@ -729,10 +729,18 @@ def test_a_score_that_is_asked_for_needs_labels(more, needed, folders, tmp_path)
     assert f"{file} has no column {needed} for the role label (did you mean 'mod'?)" in told
 
 
-def test_no_class_name_is_run_as_a_formula():
+def test_no_class_name_is_run_as_a_formula(folders, tmp_path, capsys):
     names = ["=1+1", "-x", "@a", "+b", "-1", "+2.5", "a=b"]
     cells = [predict.as_cells({"label": name})["label"] for name in names]
     assert cells == ["'=1+1", "'-x", "'@a", "'+b", "-1", "+2.5", "a=b"]
+    shutil.copytree(folders / "classification", tmp_path / "model")
+    config = (tmp_path / "model" / "config.json").read_text(encoding="utf-8")
+    (tmp_path / "model" / "config.json").write_text(config.replace('"happy', '"+happy'), encoding="utf-8")
+    words = [str(tmp_path / "model"), "--file", write_rows(tmp_path / "new.jsonl", [{"review": GOOD}])]
+    for out, told in (("out.csv", 1), ("out.jsonl", 0)):
+        predict.main([*words, "--output_file", str(tmp_path / out)])
+        assert "'+happy" in (tmp_path / "out.csv").read_text(encoding="utf-8")
+        assert capsys.readouterr().err.count("In front of a class that a spreadsheet would run") == told
 
 
 def test_texts_that_the_tokenizer_does_not_know(folders, tokenizer_folder, tmp_path, capsys, caplog):

@@ -7,24 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from conftest import read_rows, save, write_rows
 from helpers_families import SIZES, make_family_model, make_family_tokenizer, write_family
 from helpers_refusals import refusal
 from helpers_training import resumes_after
-from transformers import (
-    AutoConfig,
-    AutoModelForMultipleChoice,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    BertConfig,
-    CanineConfig,
-    CanineModel,
-    CanineTokenizer,
-    GPT2ForSequenceClassification,
-    IBertConfig,
-    IBertModel,
-    dynamic_module_utils,
-)
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, prepare_finetuning
 from modeling_gpt1.commands import finetune, predict
@@ -95,8 +82,12 @@ def run(kind: str, folder: Path, model: Path, output: Path, *more: str) -> None:
 
 def by_hand(kind: str, folder: Path) -> list[list[float]]:
     """Scores of each row by transformers alone."""
-    auto_class = AutoModelForMultipleChoice if kind == "multiple_choice" else AutoModelForSequenceClassification
-    model, tokenizer = auto_class.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    auto_class = (
+        transformers.AutoModelForMultipleChoice
+        if kind == "multiple_choice"
+        else transformers.AutoModelForSequenceClassification
+    )
+    model, tokenizer = auto_class.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
     scores = []
     for row in ROWS[kind]:
         if kind == "multiple_choice":
@@ -164,7 +155,7 @@ def test_gpt2_is_gpt1s_unless_it_is_asked_for(folders):
     task = entailment_task(folders)
     assert type(prepare_finetuning(folders / "gpt2", task)["model"]) is GPT1DoubleHeadsModel
     parts = prepare_finetuning(folders / "gpt2", task, auto_model=True)
-    assert type(parts["model"]) is GPT2ForSequenceClassification
+    assert type(parts["model"]) is transformers.GPT2ForSequenceClassification
     assert parts["model"].config.pad_token_id == parts["processing_class"].eos_token_id == 0
 
 
@@ -176,7 +167,7 @@ def test_what_the_tokenizer_pads_with_and_what_is_cut_are_said(folders, tmp_path
     assert "The tokenizer has no padding token: it pads with its end-of-text token, </s>." in said
     file = rows_file("entailment", folders, 4)
     assert f"train: 12 rows of {file} (0 8, 1 4), 12 cut to 12 tokens, 0.0% of the tokens unknown" in said
-    assert AutoConfig.from_pretrained(tmp_path / "out").pad_token_id == 2
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "out").pad_token_id == 2
 
 
 def test_scores_do_not_depend_on_padding_whatever_the_configuration_calls_padding(folders, tmp_path):
@@ -194,16 +185,22 @@ def test_scores_do_not_depend_on_padding_whatever_the_configuration_calls_paddin
 def test_a_model_without_a_table_of_tokens(folders, tmp_path):
     """CANINE hashes characters, so no number of weights is to be compared with its vocabulary of a million."""
     sizes = {**SIZES, "num_hash_buckets": 64, "downsampling_rate": 2, "local_transformer_stride": 8}
-    save(tmp_path / "canine", CanineModel(CanineConfig(**sizes)), CanineTokenizer(model_max_length=64))
+    save(
+        tmp_path / "canine",
+        transformers.CanineModel(transformers.CanineConfig(**sizes)),
+        transformers.CanineTokenizer(model_max_length=64),
+    )
     with pytest.raises(NotImplementedError):
-        CanineModel(CanineConfig(**sizes)).get_input_embeddings()
+        transformers.CanineModel(transformers.CanineConfig(**sizes)).get_input_embeddings()
     parts = prepare_finetuning(tmp_path / "canine", entailment_task(folders))
     assert parts["model"](**parts["data_collator"](ROWS["entailment"])).loss.isfinite()
 
 
 def test_positions_in_a_table_of_another_class():
     """I-BERT's tables are quantised, and its positions begin after that of padding, as RoBERTa's."""
-    model = IBertModel(IBertConfig(**{**SIZES, "max_position_embeddings": 98}, pad_token_id=1))
+    model = transformers.IBertModel(
+        transformers.IBertConfig(**{**SIZES, "max_position_embeddings": 98}, pad_token_id=1)
+    )
     assert not isinstance(model.embeddings.position_embeddings, torch.nn.Embedding)
     assert longest_sequence(model) == 96
 
@@ -221,17 +218,17 @@ def test_a_head_of_choices_scores_one_text_each(folders, tmp_path):
 
 def test_a_resumed_run_repeats(folders, tmp_path):
     """With dropout, whose random state a checkpoint keeps."""
-    config = BertConfig.from_pretrained(folders / "bert", hidden_dropout_prob=0.1)
+    config = transformers.BertConfig.from_pretrained(folders / "bert", hidden_dropout_prob=0.1)
     model = make_family_model("bert", make_family_tokenizer("bert"), "Model")
     model.config = config
     save(tmp_path / "start", model, make_family_tokenizer("bert"))
     steps = ["--save_strategy", "steps", "--save_steps", "1", "--max_steps", "3"]
     run("entailment", folders, tmp_path / "start", tmp_path / "out", *steps)
-    weights = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").state_dict()
+    weights = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").state_dict()
     checkpoint = ["--resume_from_checkpoint", str(tmp_path / "out" / "checkpoint-1")]
     with resumes_after(1):
         run("entailment", folders, tmp_path / "start", tmp_path / "again", *steps, *checkpoint)
-    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "again").state_dict()
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "again").state_dict()
     torch.testing.assert_close(again, weights, rtol=0, atol=0)
 
 
@@ -285,7 +282,7 @@ def test_a_classifier_whose_task_is_unknown_is_not_evaluated(folders, tmp_path):
 
 
 def test_code_of_a_model_runs_with_consent_alone(folders, tmp_path, monkeypatch):
-    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     shutil.copytree(folders / "bert", tmp_path / "own")
     marker, config = tmp_path / "ran", json.loads((tmp_path / "own" / "config.json").read_text(encoding="utf-8"))
     names = {"AutoConfig": "own.OwnConfig", "AutoModelForSequenceClassification": "own.OwnForSequenceClassification"}

@@ -42,7 +42,7 @@ def books(tmp_path):
 def arguments(books, output_dir, *more):
     return [
         *("--train_files", str(books / "one.txt"), str(books / "t*.txt")),
-        *("--validation_files", str(books / "held_out.txt")),
+        *(() if "--validation_files" in more else ("--validation_files", str(books / "held_out.txt"))),
         *("--output_dir", str(output_dir), "--max_steps", "6", "--per_device_train_batch_size", "4"),
         *("--learning_rate", "1e-2", "--warmup_steps", "1", "--use_cpu", "--disable_tqdm", "True"),
         *("--save_strategy", "no", *more),
@@ -66,7 +66,9 @@ def test_from_text_to_a_model_that_can_be_trained_further(books, caplog, monkeyp
 
     again = books / "again"
     pretrain.main(arguments(books, again, "--model", str(output_dir)))
-    assert len([line for line in caplog.messages if line.startswith("prospect")]) == 1  # of the fresh model
+    lstm = ("--family", "gpt1-lstm", "--config_overrides", "hidden_size=16,lstm_hidden_size=16")
+    pretrain.main(arguments(books, books / "lstm", "--tokenizer_name", str(output_dir), *lstm))
+    assert len([line for line in caplog.messages if line.startswith("prospect")]) == 1  # of the fresh Transformer
     assert results_of(again, "all")["eval_perplexity"] < results["eval_perplexity"]
 
 
@@ -210,6 +212,24 @@ def test_words_decide_the_length_of_a_run(books, caplog):
     assert babylm == {f"chck_{number}M": number * 10**6 for number in millions} and len(babylm) == 19
 
 
+def test_words_are_counted_for_one_device_and_from_any_checkpoint(books, monkeypatch):
+    """Of several devices of one process the first is used. A shell ends the name of a folder with a slash."""
+    kind = pretrain.GPT1PretrainingArguments
+    prepare = kind.__post_init__
+    monkeypatch.setattr(kind, "__post_init__", lambda self: (prepare(self), self.n_gpu, setattr(self, "_n_gpu", 2)))
+    num_words = sum(len((books / f"{name}.txt").read_text().split()) for name in ("one", "two"))
+    more = ("--num_merges", "60", "--config_overrides", SIZES, "--max_steps", "-1", "--save_steps", "2")
+    words = [*arguments(books, books / "out", *more, "--max_words", f"{4 * num_words}")]
+    words[words.index("--save_strategy") + 1] = "steps"
+    pretrain.main(words)
+    assert json.loads((books / "out" / "trainer_state.json").read_text())["epoch"] == pytest.approx(4)
+    (books / "out" / "checkpoint-2").rename(books / "out" / "kept")
+    weights = (books / "out" / "model.safetensors").read_bytes()
+    with resumes_after(2):
+        pretrain.main([*words, "--resume_from_checkpoint", f"{books}/out/kept/"])
+    assert (books / "out" / "model.safetensors").read_bytes() == weights
+
+
 def test_the_best_perplexity_is_the_least():
     for name, is_greater in (("perplexity", False), ("eval_perplexity", False), ("mse", False), ("accuracy", True)):
         assert pretrain.GPT1PretrainingArguments("o", metric_for_best_model=name).greater_is_better == is_greater
@@ -308,16 +328,20 @@ def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(book
     for more, told in (
         (("--block_length", "8"), "--block_length None, and a run cannot go on with 8. Pass what that run had"),
         (("--num_merges", "61"), "--num_merges 60, and a run cannot go on with 61"),
-        (("--train_files", f"{books}/one.txt", f"{books.parent}/t*.txt"), "--train_files .*t.*txt, and a run cannot"),
+        ((f"{books.parent}/t*.txt",), "--train_files .*t.*txt, and a run cannot"),  # of another folder
     ):
+        words = [*command[:2], *more, *command[3:]] if len(more) == 1 else [*command, *more]
         with pytest.raises(ValueError, match=told):
-            pretrain.main([*command, "--max_steps", "9", *more])
+            pretrain.main([*words, "--max_steps", "9"])
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
 
 
 def test_a_warm_up_that_does_not_end_is_told(books, caplog):
     command = arguments(books, books / "out", "--num_merges", "600", "--config_overrides", SIZES)
     pretrain.main([*command, "--warmup_steps", "6"])
+    longest = ["--prompts", "a cat " * 40, "--tokenizer_name", str(books / "out"), "--config_overrides", SIZES]
+    told = refusal(pretrain.main, arguments(books, books / "long", *longest))
+    assert "--prompts has one of " in told and "tokens, which leaves the model no position. Shorten it." in told
     made = len(json.loads((books / "out" / "tokenizer.json").read_text())["model"]["merges"])
     assert 0 < made < 600 and f"The text gives only {made:,} merges" in caplog.text
     assert "The warm-up of 6 updates does not end within the 6 of the run" in caplog.text
@@ -336,15 +360,6 @@ def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
     assert {"seed": 7, "buffer_size": 10_000} in shuffled
     assert [kwargs.get("streaming", False) for kwargs in stored] == [True, False]
     assert results_of(output_dir, "train")["train_loss"] > 0
-
-
-def test_rows_of_tables_are_documents(books):
-    file = write_rows(books / "stories.jsonl", [{"story": sentence} for sentence in SENTENCES])
-    corpus = pretrain.CorpusArguments(train_files=[file], text_column="story")
-    tokenizer = GPT1Tokenizer.train(iter(SENTENCES), num_merges=30, show_progress=False)
-    blocks = pretrain.load_blocks(**corpus.source("train"), tokenizer=tokenizer, block_length=512)
-    expected = [tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in SENTENCES]
-    assert list(blocks["input_ids"]) == expected
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,10 @@ WRONG = [
     ([*TEXT, "--validation_files", "{0}/*.txt"], "{0}/book.txt is in --train_files and in --validation_files"),
     ([*FILES, *START[:-1], "--do_eval", "--n_transfer", "1"], "--n_transfer 1 leaves layers to train", "--do_train"),
     (["generate", "{0}/modle"], "generate: model {0}/modle is no folder"),
-    ([*GENERATE, "{0}/model", "--temperature=-1"], "--temperature is -1", "Pass 0"),
     ([*GENERATE, "m", "--top_p", "5"], "--top_p is 5.0. Pass a number above 0, up to 1"),
-    ([*GENERATE, "m", "--top_p", "0"], "--top_p is 0.0"),
-    ([*GENERATE, "m", "--temperature", "0", "--num_return_sequences", "3"], "sequences is 3", "more --num_beams"),
     ([*GENERATE, "m", "--output_file", "{0}/book.txt"], "--output_file {0}/book.txt is there already", "another name"),
     ([*GENERATE, "{0}/model", "--prompt_file", "{0}/blank.txt"], "--prompt_file {0}/blank.txt has no prompts"),
+    ([*GENERATE, "{0}/model", "--prompt_file", "{0}/latin.txt"], "{0}/latin.txt is not UTF-8 text. ", "`iconv -f"),
     ([*GENERATE, "{0}/model", "--prompt_file", "{0}/train.csv"], "{0}/train.csv is a table", "a prompt per line"),
     ([*TEXT, "--tokenizer_name", "runs/bok"], "runs/bok is no folder here, and no id of the hub whose tokenizer"),
     ([*TEXT, "--tokenizer_name", "{0}/bok"], "There is no folder {0}/bok. Pass one with a tokenizer, or a hub id"),
@@ -71,14 +69,18 @@ WRONG = [
     ([*FILES, "text=label", *START], "--columns has 'text=label'; each role is needed once", "role=column,column"),
     (["generate", "--prompts_file", "a"], "unknown flag --prompts_file (did you mean '--prompt_file'?)"),
     ([*FILES, *START, "--columns", "label=label"], "--columns is given twice. Write all its values after one."),
+    ([*TEXT, "--prompts", "a", "--prompts", "b"], "--prompts is given twice. Write all its values after one."),
+    ([*TEXT, "--config-overrides=a=1", "--config_overrides", "b=2"], "--config_overrides is given twice"),
     ([*FILES[:-1], "review=text", "mood=label", *START], "the roles review, mood; classification needs text", "first"),
     ([*FILES, *START, "--eval_strategy", "epoch"], "--eval_strategy needs a split", "Pass --validation_file"),
     ([*GENERATE, "gpt1-novel"], "gpt1-novel is no folder", "(did you mean 'gpt1-novels'?)"),
     ([*TEXT[:3], "--output_dir", "{0}/book.txt"], "--output_dir {0}/book.txt is a file. Pass a folder."),
     ([*TEXT, "--model", "{0}/model", "--tokenizer_name", "gpt1-novels"], "Take the tokenizer saved with the model"),
     ([*FILES, *START, "--regression", "--metric_name", "f1"], "'f1' is unknown to", "of numbers, pearson or r2"),
+    ([*FILES, *START, "--seed", "-1"], "--seed is -1, but must be at least 0"),
     ([*FILES, *START, "--lm_coef", "-1"], "finetune: --lm_coef is -1.0, but"),
     ([*FILES, *START, "--metric_for_best_model", "acuracy"], "acuracy (did you mean 'accuracy'?)", "loss or acc"),
+    ([*FILES, *START, "--metric_for_best_model", "my_accuracy"], "my_accuracy", "is none of this run", "loss or acc"),
     ([*TEXT, "--metric_for_best_model", "accuracy"], "accuracy is none of this run", "loss or perplexity."),
     (["plot", "{0}", "--output_file", "rev"], "--output_file rev is no .png, .svg or .pdf", "Write one"),
     ([*TEXT, "--block_length", "1024"], "need 1024 positions", "fresh model max_position_embeddings=1024 (--config_"),
@@ -125,6 +127,7 @@ def folder(plain_tokenizer, tmp_path_factory):
     for name, text in texts.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
+    (folder / "latin.txt").write_bytes(b"caf\xe9")
     yield folder
     enable_progress_bars()
 

@@ -10,6 +10,7 @@ import json
 import os
 import runpy
 import shlex
+import shutil
 import sys
 import time
 import traceback
@@ -173,6 +174,7 @@ def push_checkpoints(folder: Path) -> None:
         torch.manual_seed(number)
         GPT1ForCausalLM(config).save_pretrained(run / name)
         make_tokenizer().save_pretrained(run / name)
+    shutil.copytree(run / "chck_2M", run / "chck_2M_kept")  # a user's own, which is none of them
     run_command("push", str(run), "--repo_id", "me/babylm", "--branches")
     generation = ("--prompts", "ann", "--max_new_tokens", "8", "--temperature", "0", "--device", "cpu")
     for place in (("me/babylm", "--revision", "chck_2M"), (str(run / "chck_2M"),), ("me/babylm",)):

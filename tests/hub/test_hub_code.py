@@ -20,34 +20,29 @@ from packaging.utils import canonicalize_name
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoTokenizer, TrainingArguments
 
-from modeling_gpt1 import (
-    GPT1Config,
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1ForMultipleChoice,
-    GPT1ForSequenceClassification,
-    GPT1LSTMDoubleHeadsModel,
-    GPT1Model,
-    GPT1PretrainingTrainer,
-)
+import modeling_gpt1
 from modeling_gpt1.hub.card import model_card
 from tokenization import GPT1Tokenizer
 
 # What is saved, and the class that opens it.
 CASES = {
-    "lm": (GPT1ForCausalLM, None, "AutoModelForCausalLM"),
-    "classification": (GPT1ForSequenceClassification, "classification", "AutoModelForSequenceClassification"),
-    "heads": (GPT1DoubleHeadsModel, "multiple_choice", "GPT1DoubleHeadsModel"),
-    "heads-similarity": (GPT1DoubleHeadsModel, "similarity", "AutoModelForSequenceClassification"),
-    "heads-choice": (GPT1DoubleHeadsModel, "multiple_choice", "AutoModelForMultipleChoice"),
-    "from-the-hub": (GPT1DoubleHeadsModel, "entailment", "AutoModel"),
-    "lstm-choice": (GPT1LSTMDoubleHeadsModel, "multiple_choice", "AutoModelForMultipleChoice"),
+    "lm": (modeling_gpt1.GPT1ForCausalLM, None, "AutoModelForCausalLM"),
+    "classification": (
+        modeling_gpt1.GPT1ForSequenceClassification,
+        "classification",
+        "AutoModelForSequenceClassification",
+    ),
+    "heads": (modeling_gpt1.GPT1DoubleHeadsModel, "multiple_choice", "GPT1DoubleHeadsModel"),
+    "heads-similarity": (modeling_gpt1.GPT1DoubleHeadsModel, "similarity", "AutoModelForSequenceClassification"),
+    "heads-choice": (modeling_gpt1.GPT1DoubleHeadsModel, "multiple_choice", "AutoModelForMultipleChoice"),
+    "from-the-hub": (modeling_gpt1.GPT1DoubleHeadsModel, "entailment", "AutoModel"),
+    "lstm-choice": (modeling_gpt1.GPT1LSTMDoubleHeadsModel, "multiple_choice", "AutoModelForMultipleChoice"),
 }
 # Opened by what their cards say.
 OF_CARDS = {
-    "classifier": GPT1ForSequenceClassification,
-    "language-model": GPT1ForCausalLM,
-    "chooser": GPT1ForMultipleChoice,
+    "classifier": modeling_gpt1.GPT1ForSequenceClassification,
+    "language-model": modeling_gpt1.GPT1ForCausalLM,
+    "chooser": modeling_gpt1.GPT1ForMultipleChoice,
 }
 TEXTS = [
     "the old farmer walked to the market .",
@@ -65,7 +60,7 @@ def batch_for(traversal: str | None) -> dict[str, torch.Tensor]:
 
 
 def opener(name: str) -> type:
-    return getattr(transformers, CASES[name][2], GPT1DoubleHeadsModel)
+    return getattr(transformers, CASES[name][2], modeling_gpt1.GPT1DoubleHeadsModel)
 
 
 def class_opened(name: str) -> str:
@@ -195,7 +190,7 @@ def test_the_cards_code_runs_without_the_package(report, folders, folder, capsys
     """It prints what the code for users of the package prints; a language model draws, so its prompt is compared."""
     printed = report["printed"][folder]
     model_class = OF_CARDS[folder]
-    if model_class is GPT1ForCausalLM:
+    if model_class is modeling_gpt1.GPT1ForCausalLM:
         assert printed.startswith("[{'generated_text': 'it was ")
         return
     exec(code_of(model_class.from_pretrained(folders / folder), folders / folder, trust=False), {})
@@ -210,12 +205,12 @@ def test_what_the_code_is_saved_with(tiny_config, tiny_model, tmp_path):
     tiny_config().save_pretrained(tmp_path / "config")
     assert sorted(path.name for path in (tmp_path / "config").iterdir()) == sorted([*HUB_CODE, "config.json"])
     args = TrainingArguments(str(tmp_path / "trainer"), report_to="none", use_cpu=True)
-    GPT1PretrainingTrainer(tiny_model(GPT1ForCausalLM), args).save_model()
+    modeling_gpt1.GPT1PretrainingTrainer(tiny_model(modeling_gpt1.GPT1ForCausalLM), args).save_model()
     assert sorted(path.name for path in (tmp_path / "trainer").glob("*.py")) == sorted(HUB_CODE)
 
 
 def test_map_of_an_older_save_is_replaced_and_classes_of_the_user_stay(tiny_model, tmp_path):
-    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
+    model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice")
     model.config.auto_map = {
         "AutoModelForSequenceClassification": "someone/else--modeling_gpt1.GPT1ForSequenceClassification",
         "AutoModelForCausalLM": "chatty.ChattyGPT1",
@@ -241,9 +236,9 @@ def test_the_package_opens_folders_with_its_own_classes(folders, monkeypatch, tr
     before = fetched_modules()
     for name in ("lm", "classification", "heads-choice"):
         assert type(opener(name).from_pretrained(folders / name, **trust)).__name__ == class_opened(name)
-        assert type(AutoConfig.from_pretrained(folders / name, **trust)) is GPT1Config
-    assert type(AutoModel.from_pretrained(folders / "lm", **trust)) is GPT1Model
+        assert type(AutoConfig.from_pretrained(folders / name, **trust)) is modeling_gpt1.GPT1Config
+    assert type(AutoModel.from_pretrained(folders / "lm", **trust)) is modeling_gpt1.GPT1Model
     assert type(AutoTokenizer.from_pretrained(folders / "classifier", **trust)) is GPT1Tokenizer
-    heads = GPT1DoubleHeadsModel.from_pretrained(folders / "heads-choice", **trust)
-    assert type(heads) is GPT1DoubleHeadsModel
+    heads = modeling_gpt1.GPT1DoubleHeadsModel.from_pretrained(folders / "heads-choice", **trust)
+    assert type(heads) is modeling_gpt1.GPT1DoubleHeadsModel
     assert fetched_modules() == before

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from conftest import write_rows
 from helpers_families import write_family
 from helpers_refusals import refusal
 from helpers_training import make_model, make_tokenizer, make_trainer, resumes_after
 from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel, PromptTuningConfig, TaskType, get_peft_model
 from torch import nn
-from transformers import AutoModelForSequenceClassification, OpenAIGPTConfig, OpenAIGPTLMHeadModel, pipeline
 
 from modeling_gpt1 import (
     GPT1Config,
@@ -141,6 +141,29 @@ def test_language_model(tiny_model, tmp_path):
         assert other.generate(**options).tolist() == generated.tolist()
 
 
+@pytest.mark.parametrize("place", ["", "sub"])
+@pytest.mark.parametrize("kind", [TaskType.CAUSAL_LM, TaskType.SEQ_CLS])
+def test_an_adapter_that_peft_alone_saved(place, kind, tiny_model, tmp_path):
+    """Without a configuration beside it: it has the base's sizes, and the Auto class's `num_labels`."""
+    is_text = kind == TaskType.CAUSAL_LM
+    auto_class = transformers.AutoModelForCausalLM if is_text else transformers.AutoModelForSequenceClassification
+    own_class = GPT1ForCausalLM if is_text else GPT1ForSequenceClassification
+    labels = {} if is_text else {"num_labels": 3}
+    tiny_model(own_class, do_layer_norm_before=True, **labels).save_pretrained(tmp_path / "base")
+    base = own_class.from_pretrained(tmp_path / "base")
+    model = get_peft_model(base, LoraConfig(r=2, target_modules=PROJECTIONS, task_type=kind, init_lora_weights=False))
+    model.save_pretrained(tmp_path / "adapter" / place)
+    assert not (tmp_path / "adapter" / place / "config.json").exists()
+    batch = batch_of((3, 9), labels=None if is_text else [0, 1, 2])
+    opened = [own_class.from_pretrained(tmp_path / "adapter", **({"subfolder": place} if place else {}))]
+    opened += [] if place else [auto_class.from_pretrained(tmp_path / "adapter", **labels)]
+    for found in opened:
+        assert found.config.do_layer_norm_before and found.config.num_hidden_layers == base.config.num_hidden_layers
+        close(found.eval()(**batch).loss, model.eval()(**batch).loss)
+    with pytest.raises(AssertionError), model.disable_adapter():
+        close(found(**batch).loss, model(**batch).loss)
+
+
 WORDS = ["the farmer walked .", "she read the letter .", "the river turned green .", "he smiled ."]
 TASK = Task("own", "entailment", {"premise": "one", "hypothesis": "two", "label": "label"}, ("no", "maybe", "yes"))
 ROWS = [{"one": WORDS[n % 4], "two": WORDS[n % 3], "label": TASK.label_names[n % 3]} for n in range(12)]
@@ -155,7 +178,9 @@ def base(request, plain_tokenizer, tmp_path):
     if request.param == "gpt1":
         GPT1ForCausalLM(GPT1Config(**sizes, initializer_range=0.2)).save_pretrained(folder)
     else:
-        OpenAIGPTLMHeadModel(OpenAIGPTConfig(**sizes, initializer_range=0.2)).save_pretrained(folder)
+        transformers.OpenAIGPTLMHeadModel(
+            transformers.OpenAIGPTConfig(**sizes, initializer_range=0.2)
+        ).save_pretrained(folder)
     plain_tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -202,7 +227,7 @@ def test_an_adapter_folder_opens_as_a_whole_model(base, tmp_path):
     assert f"holds a whole model and an adapter that was trained on another, {base}. Move adapter_config.json" in told
     trainer.save_model()  # the weights of another save go, and so does an adapter
     assert "model.safetensors" not in adapter_files(tmp_path / "run")
-    classify = pipeline("text-classification", str(tmp_path / "run"), top_k=None)
+    classify = transformers.pipeline("text-classification", str(tmp_path / "run"), top_k=None)
     row = trainer.train_dataset[0]
     found = {entry["label"]: entry["score"] for entry in classify({"text": row["one"], "text_pair": row["two"]})}
     scores, tolerance = expected.task_logits[0].softmax(-1).tolist(), 1e-5 if classify.device.type == "cpu" else 1e-4
@@ -211,7 +236,7 @@ def test_an_adapter_folder_opens_as_a_whole_model(base, tmp_path):
     close(second.model.eval()(**batch).task_logits, expected.task_logits)
     second.train()
     second.save_model()
-    opened = AutoModelForSequenceClassification.from_pretrained(tmp_path / "second")
+    opened = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "second")
     batch.pop("labels")
     close(opened(**batch).logits, second.model.eval()(**batch).task_logits)
     assert (opened(**batch).logits - expected.task_logits).abs().max() > 1e-3
@@ -238,8 +263,12 @@ def test_from_the_command_to_predictions_and_texts(base, tmp_path, capsys, caplo
     data = ["--traversal", "entailment", "--columns", "premise=one", "hypothesis=two", "label=label"]
     data += ["--validation_file", rows, "--use_cpu", "--disable_tqdm", "true", "--do_eval", "--report_to", "none"]
     training = ["--train_file", rows, "--do_train", "--max_steps", "3", "--learning_rate", "0.02"]
-    training += ["--save_strategy", "no", *data]
+    training += ["--save_strategy", "steps", "--save_steps", "3", *data]
     finetune.main(["--model", base, "--lora_r", "4", "--output_dir", run, *training])
+    told = refusal(
+        finetune.main, ["--model", base, "--output_dir", run, *training, "--resume_from_checkpoint", "auto"]
+    )
+    assert "checkpoint-3 was trained with --lora_r 4, and a run cannot go on with None. Pass what" in told
     card = Path(run, "README.md").read_text(encoding="utf-8")
     assert "| adapter | LORA |\n| r | 4 |\n| lora_alpha | 8 |" in card
     loss = json.loads(Path(run, "eval_results.json").read_text())["eval_loss"]
@@ -311,6 +340,15 @@ def test_without_peft_one_sentence_says_what_to_install(base, tmp_path, monkeypa
 def test_other_configurations_are_refused(base, given, kind):
     with pytest.raises(ValueError, match=f"`peft_config` is a {kind}. Pass one like `LoraConfig.r=16.`, without"):
         prepare_finetuning(base, "rte", peft_config=given)
+
+
+@pytest.mark.parametrize("base", ["gpt1"], indirect=True)
+def test_layers_that_are_reset_are_no_base_of_an_adapter(base):
+    """It would be saved without them; nor has a fresh model layers to keep."""
+    with pytest.raises(ValueError, match="`n_transfer` is 0, .* and this is an adapter, saved without them. Leave it"):
+        prepare_finetuning(base, TASK, n_transfer=0, peft_config=LoraConfig(r=2))
+    with pytest.raises(ValueError, match="`n_transfer` is 7, but only layers of a saved .* and this is a fresh model"):
+        prepare_finetuning(GPT1Config.from_pretrained(base), TASK, base, n_transfer=7)
 
 
 @pytest.mark.parametrize("base", ["gpt1"], indirect=True)

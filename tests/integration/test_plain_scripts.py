@@ -4,15 +4,8 @@ import logging
 
 import pytest
 import torch
+import transformers
 from datasets import Dataset
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DataCollatorWithPadding,
-    Trainer,
-    TrainingArguments,
-    pipeline,
-)
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForSequenceClassification, add_control_tokens
 
@@ -43,8 +36,8 @@ def reasons(caplog):
 
 def train(folder, output, mend):
     """What run_glue does with a pair of columns."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
     if mend:
         add_control_tokens(tokenizer, model)
 
@@ -52,15 +45,15 @@ def train(folder, output, mend):
         return tokenizer(rows["sentence1"], rows["sentence2"], padding=False, max_length=24, truncation=True)
 
     rows = Dataset.from_dict({**PAIRS, "label": [0, 1] * 4}).map(encode, batched=True)
-    arguments = TrainingArguments(
+    arguments = transformers.TrainingArguments(
         str(output), max_steps=3, per_device_train_batch_size=2, use_cpu=True, report_to=[], disable_tqdm=True
     )
-    trainer = Trainer(
+    trainer = transformers.Trainer(
         model,
         arguments,
         train_dataset=rows,
         eval_dataset=rows,
-        data_collator=DataCollatorWithPadding(tokenizer),
+        data_collator=transformers.DataCollatorWithPadding(tokenizer),
         processing_class=tokenizer,
     )
     trainer.train()
@@ -73,7 +66,9 @@ def test_a_plain_trainer(folder, tmp_path, reasons):
     assert train(folder, tmp_path / "bare", mend=False) == "thefilmwasslow.hepaid."
     assert reasons() == [NO_TOKEN]
     assert train(folder, tmp_path / "mended", mend=True) == "[s]thefilmwasslow.[$]hepaid.[e]"
-    answer = pipeline("text-classification", str(tmp_path / "mended"))({"text": "he paid .", "text_pair": "he did ."})
+    answer = transformers.pipeline("text-classification", str(tmp_path / "mended"))(
+        {"text": "he paid .", "text_pair": "he did ."}
+    )
     assert set(answer) == {"label", "score"}
     assert reasons() == [NO_TOKEN]
 

@@ -9,14 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import CompileConfig, GenerationConfig, StaticCache
 
-from modeling_gpt1 import (
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1Model,
-    GPT1PretrainingArguments,
-    GPT1PretrainingTrainer,
-    loss_gpt1,
-)
+import modeling_gpt1
 from modeling_gpt1.modeling_gpt1 import GPT1Block
 from modeling_gpt1.training.compilation import compiled_blocks, compiled_parts
 from tokenization.planning import plan_batch
@@ -105,7 +98,7 @@ def with_item_counts(batches) -> list[dict]:
 class TestTraining:
     def test_language_model_makes_two_graphs_for_all_lengths(self, tiny_model):
         """One for the first length, one for all others and for the last, smaller batch."""
-        model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1)
+        model = tiny_model(modeling_gpt1.GPT1ForCausalLM, num_hidden_layers=1)
         batches = [language_batch(4, length) for length in (8, 16, 24, 12, 20)] + [language_batch(3, 24)]
         numbers = graphs_of_training(model, with_item_counts(batches + batches))
         assert numbers[:5] == [1, 2, 2, 2, 2]
@@ -113,8 +106,8 @@ class TestTraining:
 
     def test_chunks_of_the_loss_make_a_graph_for_a_power_of_two(self, tiny_model, monkeypatch):
         """With chunks of 20 targets, 28 to 92 places for targets are 1, 2 or 4 chunks."""
-        monkeypatch.setattr(loss_gpt1, "CHUNK_BYTES", 4 * 20 * 101)
-        model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1)
+        monkeypatch.setattr(modeling_gpt1.loss_gpt1, "CHUNK_BYTES", 4 * 20 * 101)
+        model = tiny_model(modeling_gpt1.GPT1ForCausalLM, num_hidden_layers=1)
         batches = with_item_counts(language_batch(4, length) for length in (9, 16, 24))
         graphs = CountedGraphs()
         compiled = torch.compile(model.train(), fullgraph=True, backend=graphs)
@@ -126,7 +119,7 @@ class TestTraining:
         assert graphs.number <= 4
 
     def test_double_heads_make_two_graphs_for_all_lengths(self, tiny_model):
-        model = tiny_model(GPT1DoubleHeadsModel, num_hidden_layers=1, traversal="multiple_choice")
+        model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, num_hidden_layers=1, traversal="multiple_choice")
         batches = [task_batch(length) for length in (8, 16, 24, 12)]
         assert graphs_of_training(model, with_item_counts(batches + batches)) == [1] + [2] * 7
 
@@ -164,9 +157,9 @@ class TestTrainers:
         batches = [language_batch(2, length) for length in (8, 16, 24, 12, 20, 8, 10, 14)]
         if is_packed:
             batches = [{**batch, "plan": plan_batch(batch["attention_mask"], [0, 0])} for batch in batches]
-        trainer = GPT1PretrainingTrainer(
-            tiny_model(GPT1ForCausalLM, num_hidden_layers=2),
-            GPT1PretrainingArguments(**settings_of(tmp_path, 1, 1, torch_compile=True, max_steps=8)),
+        trainer = modeling_gpt1.GPT1PretrainingTrainer(
+            tiny_model(modeling_gpt1.GPT1ForCausalLM, num_hidden_layers=2),
+            modeling_gpt1.GPT1PretrainingArguments(**settings_of(tmp_path, 1, 1, torch_compile=True, max_steps=8)),
             data_collator=lambda rows: rows[0],
             train_dataset=batches,
         )
@@ -176,7 +169,7 @@ class TestTrainers:
         assert numbers == [2] + [3] * 7  # of the blocks, for one length and for all, and of the loss
 
     def test_each_block_is_a_graph_of_its_own_where_something_happens_between_them(self, tiny_model, monkeypatch):
-        model = tiny_model(GPT1ForCausalLM)
+        model = tiny_model(modeling_gpt1.GPT1ForCausalLM)
         decoder, parts = model.transformer, compiled_parts(backend="eager")
 
         def is_one_graph() -> bool:
@@ -209,14 +202,14 @@ class TestTrainers:
                 "Halved", (base,), {name: lambda self, *args, **kwargs: getattr(base, name)(self, *args, **kwargs) / 2}
             )
 
-        model = tiny_model(GPT1ForCausalLM).train()
+        model = tiny_model(modeling_gpt1.GPT1ForCausalLM).train()
         plain, block = model(**language_batch(2, 8)).loss.item(), model.transformer.h[-1]
         if place == "instance":
             block.forward = lambda *args, **kwargs: GPT1Block.forward(block, *args, **kwargs) / 2
         elif place == "block":
             block.__class__ = halved(GPT1Block, "forward")
         else:
-            model.transformer.__class__ = halved(GPT1Model, "run_blocks")
+            model.transformer.__class__ = halved(modeling_gpt1.GPT1Model, "run_blocks")
         if is_apart:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         expected, parts = model(**language_batch(2, 8)).loss.item(), compiled_parts(backend="eager")
@@ -250,7 +243,7 @@ COMPILE = torch.compile
 class TestDecoding:
     @pytest.fixture
     def model(self, tiny_model):
-        model = tiny_model(GPT1ForCausalLM, tie_word_embeddings=False, num_hidden_layers=1)
+        model = tiny_model(modeling_gpt1.GPT1ForCausalLM, tie_word_embeddings=False, num_hidden_layers=1)
         model.generation_config = GenerationConfig(pad_token_id=0)
         return model
 
@@ -295,7 +288,7 @@ class TestDecoding:
     def test_a_step_computes_on_the_device_alone(self, tiny_config, has_mask):
         """With tensors that say they lie on a GPU and have no values: reading one raises, and so does a CUDA graph."""
         with torch.device("meta"):
-            model = GPT1ForCausalLM(tiny_config()).eval()
+            model = modeling_gpt1.GPT1ForCausalLM(tiny_config()).eval()
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             model = model.to_empty(device="cuda")
             cache = StaticCache(config=model.config, max_cache_len=LIMIT)

@@ -241,13 +241,17 @@ def test_one_side_frozen(trained, monkeypatch):
     assert relative_error(leaf.grad, exact[1 if trained == "hidden_states" else 2]) < 1e-6
 
 
-def test_gradient_of_a_gradient_is_refused():
+@pytest.mark.parametrize("power", [1, 2])
+def test_gradient_of_a_gradient_is_refused(power):
+    """Without this a loss as it is, whose own gradient is no variable, gave second derivatives that were wrong."""
     hidden_states, *others = make_inputs()
     hidden_states.requires_grad_()
-    squared_loss = loss_only(hidden_states, *others).square()
-    (gradient,) = torch.autograd.grad(squared_loss, hidden_states, create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiate twice"):
-        gradient.sum().backward()
+    loss = loss_only(hidden_states, *others) ** power
+    with pytest.raises(
+        RuntimeError, match="cannot be differentiated twice. Take that of the logits, `skip_logits=Fal"
+    ):
+        torch.autograd.grad(loss, hidden_states, create_graph=True)
+    assert torch.autograd.grad(loss_only(hidden_states, *others), hidden_states)[0].abs().sum() > 0
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])

@@ -4,18 +4,10 @@ import json
 
 import pytest
 import torch
+import transformers
 from conftest import close, random_ids
 from helpers_refusals import refusal
 from helpers_training import CASES, make_tokenizer, make_trainer, training_log
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForMultipleChoice,
-    AutoModelForSequenceClassification,
-    DynamicCache,
-    set_seed,
-)
 
 from modeling_gpt1 import (
     CausalLMScorer,
@@ -41,7 +33,7 @@ def test_the_paper_s_size():
 
 
 def test_a_fresh_model_keeps_what_it_has_read():
-    set_seed(0)
+    transformers.set_seed(0)
     lstm = GPT1LSTMModel(GPT1LSTMConfig(vocab_size=101, hidden_size=16, lstm_hidden_size=24)).h[0].lstm
     assert lstm.bias_ih_l0.reshape(4, 24).tolist() == [[0.0] * 24, [1.0] * 24, [0.0] * 24, [0.0] * 24]
     assert lstm.bias_hh_l0.abs().max() == 0
@@ -53,7 +45,7 @@ def test_generation_is_the_same_with_and_without_the_state(tiny_model, settings)
     settings = {"num_beams": 2, **settings} if "num_return_sequences" in settings else settings
     mask, generated = MASK[[0, 1, 0], :6], []
     for use_cache in (True, False):
-        set_seed(1)
+        transformers.set_seed(1)
         options = {"max_new_tokens": 9, "use_cache": use_cache, **settings}
         generated.append(model.generate(ids, attention_mask=mask, **options).tolist())
     assert generated[0] == generated[1]
@@ -102,7 +94,7 @@ def test_gradients_with_checkpointing_are_the_same(tiny_model):
         model = tiny_model(GPT1LSTMForCausalLM, resid_pdrop=0.2).train()
         if checkpointing:
             model.gradient_checkpointing_enable()
-        set_seed(0)
+        transformers.set_seed(0)
         model(random_ids(3, 8), labels=random_ids(3, 8)).loss.backward()
         gradients.append([weight.grad for weight in model.parameters()])
     for plain, checkpointed in zip(*gradients, strict=True):
@@ -121,7 +113,7 @@ def test_training_does_not_depend_on_micro_batches(tmp_path):
     records, case = [], "multiple_choice"
     for batch_size, accumulation in ((8, 1), (4, 2)):
         tokenizer = make_tokenizer()
-        set_seed(0)
+        transformers.set_seed(0)
         dropouts = dict.fromkeys(("embd_pdrop", "resid_pdrop", "classifier_dropout"), 0.0)
         fields = {"vocab_size": len(tokenizer), "hidden_size": 16, "lstm_hidden_size": 24, **dropouts, **CASES[case]}
         model = GPT1LSTMDoubleHeadsModel(GPT1LSTMConfig(**fields))
@@ -136,14 +128,17 @@ def test_training_does_not_depend_on_micro_batches(tmp_path):
 def test_every_class_opens_what_was_saved(tiny_model, tmp_path):
     language_model = tiny_model(GPT1LSTMForCausalLM)
     language_model.save_pretrained(tmp_path / "lm")
-    for auto_class, own_class in ((AutoModel, GPT1LSTMModel), (AutoModelForCausalLM, GPT1LSTMForCausalLM)):
+    for auto_class, own_class in (
+        (transformers.AutoModel, GPT1LSTMModel),
+        (transformers.AutoModelForCausalLM, GPT1LSTMForCausalLM),
+    ):
         assert type(auto_class.from_pretrained(tmp_path / "lm")) is own_class
     ids = random_ids(2, 3, 7)
-    opened = AutoModelForCausalLM.from_pretrained(tmp_path / "lm").eval()
+    opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "lm").eval()
     close(opened(ids[0]).logits, language_model(ids[0]).logits)  # where weights lie decides the last bit
     for traversal, auto_class, own_class, given_ids in (
-        ("multiple_choice", AutoModelForMultipleChoice, GPT1LSTMForMultipleChoice, ids),
-        ("entailment", AutoModelForSequenceClassification, GPT1LSTMForSequenceClassification, ids[0]),
+        ("multiple_choice", transformers.AutoModelForMultipleChoice, GPT1LSTMForMultipleChoice, ids),
+        ("entailment", transformers.AutoModelForSequenceClassification, GPT1LSTMForSequenceClassification, ids[0]),
     ):
         model = tiny_model(GPT1LSTMDoubleHeadsModel, traversal=traversal)
         model.save_pretrained(tmp_path / traversal)
@@ -163,7 +158,7 @@ def test_what_the_configuration_says_to_the_hub(tiny_model, tmp_path):
         "AutoModelForMultipleChoice": "modeling_gpt1_lstm.GPT1LSTMForMultipleChoice",
     }
     assert not {"num_attention_heads", "attn_pdrop", "intermediate_size", "hidden_act"} & set(config)
-    assert type(AutoConfig.from_pretrained(tmp_path)) is GPT1LSTMConfig
+    assert type(transformers.AutoConfig.from_pretrained(tmp_path)) is GPT1LSTMConfig
 
 
 def test_refusals(tiny_model):
@@ -184,7 +179,7 @@ def test_refusals(tiny_model):
         assert "Put each sequence into its own row" in message
     assistant = tiny_model(GPT1LSTMForCausalLM)
     assert "assisted generation" in refusal(model.generate, ids, assistant_model=assistant, max_new_tokens=2)
-    for cache in (DynamicCache(), DynamicCache(config=model.config)):
+    for cache in (transformers.DynamicCache(), transformers.DynamicCache(config=model.config)):
         assert "Pass `model.transformer.new_state()`" in refusal(model, ids, past_key_values=cache)
     assert refusal(model) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
     assert "Open it with GPT1LSTMForSequenceClassification or GPT1LSTMDoubleHeadsModel" in refusal(

@@ -44,7 +44,7 @@ def test_a_new_traversal_is_a_function_and_two_lines(monkeypatch, tiny_model, ti
 
     def story(first, middle, last, control, max_length):
         ids = [control.start, *first, control.delimiter, *middle, control.delimiter, *last, control.extract]
-        return traversal.Traversed([ids], truncated=False)
+        return traversal.Traversed([ids])
 
     kind = traversal.Traversal(story, ("first", "middle", "last"), 1, ("first", "middle", "last"))
     monkeypatch.setitem(traversal.TRAVERSALS, "story", kind)

@@ -9,20 +9,14 @@ from helpers_training import CASES, Rows, make_collator, make_model, make_tokeni
 from transformers import BatchEncoding
 from transformers.integrations.neftune import neftune_post_forward_hook
 
-from modeling_gpt1 import (
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1ForMultipleChoice,
-    GPT1LSTMForCausalLM,
-    packing_gpt1,
-)
+import modeling_gpt1
 from tokenization import BlockCollator
 
 
 @pytest.fixture
 def warnings(monkeypatch):
     heard = []
-    monkeypatch.setattr(packing_gpt1.logger, "warning_once", heard.append)
+    monkeypatch.setattr(modeling_gpt1.packing_gpt1.logger, "warning_once", heard.append)
     return heard
 
 
@@ -40,15 +34,15 @@ def assert_packed_equals_padded(model, batch, **arguments):
 
 def test_ragged_choices_are_exact(tiny_model):
     """Padded batches themselves are held beside a formula, and planned ones at random, in test_properties.py."""
-    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice").train()
+    model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice").train()
     assert_packed_equals_padded(model, pad(ragged_choices(), extra=2), num_items_in_batch=11)
-    banded = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice", sliding_window=3)
+    banded = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice", sliding_window=3)
     assert_packed_equals_padded(banded, pad(ragged_choices()))
 
 
 def test_targets_chosen_by_the_caller_are_exact(tiny_model):
     """Of the common context, some are targets in one choice alone, and some sequences have none."""
-    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
+    model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice")
     batch = pad(ragged_choices())
     lm_mask = torch.rand(batch["input_ids"].shape, generator=torch.Generator().manual_seed(2)) < 0.5
     lm_mask[:2] = False
@@ -64,7 +58,7 @@ def test_targets_chosen_by_the_caller_are_exact(tiny_model):
 @pytest.mark.parametrize("pack_sequences", [True, False])
 def test_a_sequence_that_is_read_in_its_padding_is_refused(tiny_model, pack_sequences):
     """Packed, padding has no place of its own: another example's first token was read there."""
-    model = tiny_model(GPT1ForMultipleChoice)
+    model = tiny_model(modeling_gpt1.GPT1ForMultipleChoice)
     model.pack_sequences = pack_sequences
     batch = planned(pad([[[START, 5, 6, 7, EXTRACT], [START, 8, EXTRACT]], [[START, 9, EXTRACT]]]))
     expected = model(**batch)
@@ -81,9 +75,12 @@ def test_a_sequence_that_is_read_in_its_padding_is_refused(tiny_model, pack_sequ
 
 
 @pytest.mark.parametrize("value", [2, -10000.0, 0.5])
-@pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1LSTMForCausalLM])
+@pytest.mark.parametrize(
+    "model_class",
+    [modeling_gpt1.GPT1ForCausalLM, modeling_gpt1.GPT1DoubleHeadsModel, modeling_gpt1.GPT1LSTMForCausalLM],
+)
 def test_masks_are_0_and_1(tiny_model, model_class, value):
-    fields = {"traversal": "classification"} if model_class is GPT1DoubleHeadsModel else {}
+    fields = {"traversal": "classification"} if model_class is modeling_gpt1.GPT1DoubleHeadsModel else {}
     model = tiny_model(model_class, **fields)
     ids, mask = torch.randint(1, 98, (2, 6)), torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6])
     expected = model(ids, attention_mask=mask.bool())[0]
@@ -96,7 +93,7 @@ def test_masks_are_0_and_1(tiny_model, model_class, value):
 
 def test_the_model_does_what_the_plan_says(tiny_model):
     """Negative control: were a token read at another place, outputs would differ."""
-    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
+    model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice")
     batch = planned(pad(ragged_choices()))
     expected, _ = results(model, batch)
     batch["plan"].position_ids[0, 40] += 1
@@ -110,7 +107,7 @@ def test_the_model_does_what_the_plan_says(tiny_model):
 
 
 def test_short_documents_are_packed_where_nothing_reads_their_padding(tiny_model, tiny_tokenizer):
-    model = tiny_model(GPT1ForCausalLM).train()
+    model = tiny_model(modeling_gpt1.GPT1ForCausalLM).train()
     batch = BlockCollator(tiny_tokenizer)([{"input_ids": list(range(5, end))} for end in (7, 20, 9, 24)])
     batch["labels"][1, 4:8] = -100
     packed, num_packed = results(model, batch)
@@ -128,13 +125,13 @@ def test_short_documents_are_packed_where_nothing_reads_their_padding(tiny_model
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_gradient_checkpointing_is_exact(tiny_model, use_reentrant):
-    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice").train()
+    model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice").train()
     model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
     assert_packed_equals_padded(model, pad(ragged_choices()))
 
 
 def test_the_language_models_logits_of_packed_choices(tiny_model):
-    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
+    model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice")
     batch = pad(ragged_choices())
     packed = model(**planned(batch), output_lm_logits=True).lm_logits
     padded = model(**batch, output_lm_logits=True).lm_logits
@@ -145,7 +142,7 @@ def test_the_language_models_logits_of_packed_choices(tiny_model):
 
 def test_choices_longer_than_the_positions_together(tiny_model):
     """A context of 40 and four choices of 20 tokens make one row of 120, with positions up to 60."""
-    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice", max_position_embeddings=60)
+    model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice", max_position_embeddings=60)
     context = [START, *range(1, 39), DELIMITER]
     examples = [[[*context, *range(20 + c, 39 + c), EXTRACT] for c in range(4)]]
     examples.append([sequence[:-1] for sequence in examples[0]])
@@ -163,7 +160,7 @@ def make(case):
     tokenizer = make_tokenizer()
     if case == "blocks":
         torch.manual_seed(0)
-        model = GPT1ForCausalLM(make_model("classification", tokenizer).config)
+        model = modeling_gpt1.GPT1ForCausalLM(make_model("classification", tokenizer).config)
         rows = [[{"input_ids": list(range(1, n + 1))} for n in lengths] for lengths in ([24, 9, 17, 3], [24] * 4)]
         return model.train(), BlockCollator(tokenizer), rows
     model = make_model(case, tokenizer)
@@ -224,7 +221,7 @@ def test_a_device_stops_where_a_plan_does_not_fit(monkeypatch, change):
 
     model, collate, batches = make("multiple_choice")
     batch = collate(batches[0])
-    monkeypatch.setattr(packing_gpt1, "can_read", lambda tensor: False)
+    monkeypatch.setattr(modeling_gpt1.packing_gpt1, "can_read", lambda tensor: False)
     monkeypatch.setattr(torch, "_assert_async", assert_as_cuda)
     model(**batch)
     change(batch)
@@ -266,7 +263,7 @@ def test_a_plan_that_stayed_behind_is_fetched_and_a_graph_follows_none(monkeypat
     ids="switched off,eager,hidden states,not causal,never causal,NEFTune,token types,positions".split(","),
 )
 def test_the_padded_way_is_taken_where_something_needs_it(tiny_model, change):
-    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
+    model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice")
     batch = planned(pad(ragged_choices()))
     num_padded, num_real = batch["input_ids"].numel(), int(batch["attention_mask"].sum())
     assert results(model, batch)[1] < num_real
@@ -279,7 +276,7 @@ def test_the_padded_way_is_taken_where_something_needs_it(tiny_model, change):
 
 def test_the_choices_of_an_example_share_the_contexts_dropout(tiny_model):
     """Scores read in the middle of the context are those of the same hidden states, with its dropout."""
-    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice", embd_pdrop=0.5).train()
+    model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice", embd_pdrop=0.5).train()
     batch = pad([[[START, *range(1, 20), c, EXTRACT] for c in (40, 50)]] * 3)
     batch["mc_token_ids"] = torch.full((3, 2), 10)
     torch.manual_seed(0)

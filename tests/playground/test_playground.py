@@ -118,7 +118,7 @@ def test_text_that_spells_a_control_token_stays_text(opened):
     assert len(kinds) > 8
 
 
-def test_what_was_cut_is_said(opened):
+def test_what_was_cut_is_said(opened, monkeypatch):
     model = opened("multiple_choice", max_position_embeddings=12)
     boxes = {"first": "the " * 6, "question": "the the the", "answers": "he\n" + "he " * 12}
     reading = read(model, boxes)
@@ -128,6 +128,9 @@ def test_what_was_cut_is_said(opened):
     ]
     assert reading.notes == ["The model reads 12 tokens at most. What is not shown was cut."]
     assert read(model, {"first": "the the", "answers": "he\n" + "he " * 7}).notes == []
+    with monkeypatch.context() as patch:
+        patch.setattr(model.tokenizer, "model_max_length", 9)  # of a fine-tuning with --max_length
+        assert [len(sequence) for sequence in read(model, boxes).sequences] == [6, 9]
     single = opened("classification", max_position_embeddings=12)
     assert [len(read(single, {"first": "the " * number}).notes) for number in (10, 11)] == [0, 1]
     for number in (24, 25):

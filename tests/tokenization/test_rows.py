@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
 
 from tokenization import TASKS, Task, TraversalCollator, load_files, load_task
-from tokenization.rows import are_all_labelled, logger, read_file
+from tokenization.rows import PLACE, are_all_labelled, logger, read_file
 
 
 def check_refused(action, *parts):
@@ -299,6 +299,16 @@ def test_classes_of_a_csv_file(tmp_path, labels, names, ids):
     assert test[1]["test"]["label"][:] == [*ids, None, ids[0]]
 
 
+def test_a_class_whose_name_is_a_number_is_that_class_in_every_file(tmp_path):
+    """A split of such names alone was read as numbers, and 1.0 as the place of the second class."""
+    files = {"train": write_rows(tmp_path / "train.csv", moods("1.0", "2.0", "1.50", "unrated"))}
+    files["validation"] = write_rows(tmp_path / "validation.csv", moods("2.0", "1.0", "1.50"))
+    task, splits = load_files(files, "classification", COLUMNS)
+    assert task.label_names == ("1.0", "1.50", "2.0", "unrated") and splits["validation"]["mood"][:] == [2, 0, 1]
+    test = load_files({"test": files["validation"]}, "classification", COLUMNS, label_names=task.label_names)[1]
+    assert test["test"]["mood"][:] == [2, 0, 1]
+
+
 def test_a_class_label_column_names_the_classes(tmp_path):
     def write_labels(name, names, labels):
         features = datasets.Features({"body": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
@@ -366,6 +376,7 @@ def test_lists_of_labels_that_cannot_be_used(tmp_path):
     refused("has no column 'rain'", "'sea', 'sun'", columns=["sea", "rain"], sea=[0, 1], sun=[1, 0])
     refused("row 1: ", "has None", "[] for none", tags=[["a", "b"], None])
     refused("classes 'Sea' and 'sea'", "`num_labels`", tags=[["Sea"], ["sea"]])
+    refused("[1, 0, 0], which names a class twice", "a column for each: label=first,second", tags=[[1, 0, 0], [0, 1]])
     files = {"validation": datasets.Dataset.from_dict({"body": ["a film"], "tags": [["rain"]]})}
     columns = {"text": "body", "label": "tags"}
     names = {"label_names": ["sea", "sun"]}
@@ -456,7 +467,7 @@ def test_lines_that_a_quotation_mark_joins_are_told(tmp_path, caplog, monkeypatc
         ("a.csv", 'body,mood\n"a; b, c",1\n007,0\n', None),
         ("a.tsv", "body\tmood\na; b, c\t1\n007\t0\n", None),
         ("b.csv", "body;mood\na; b, c;1\n007;0\n".replace("a; b, c", '"a; b, c"'), None),
-        ("c.csv", "body\tmood\na; b, c\t1\n007\t0\n", None),
+        ("C.CSV", "body\tmood\na; b, c\t1\n007\t0\n", None),
         ("d.csv", "body|mood\na; b, c|1\n007|0\n", None),
         ("e.csv", "body\tmood\na; b, c\t1\n007\t0\n", "\\t"),
         ("f.json", json.dumps([{"body": "a; b, c", "mood": 1}, {"body": "007", "mood": 0}], indent=1), None),
@@ -470,7 +481,7 @@ def test_kinds_of_files_that_people_have(tmp_path, name, content, delimiter, cap
     rows = load_files({"train": path}, "classification", COLUMNS, delimiter=delimiter)[1]["train"]
     assert rows.to_list() == [{"body": "a; b, c", "mood": 1}, {"body": "007", "mood": 0}]
     read_file(path, delimiter=delimiter)  # as `gpt1 predict --keep` does; the mark is told once
-    found = {"b.csv": "';'", "c.csv": "'\\t'", "d.csv": "'|'"}.get(name)
+    found = {"b.csv": "';'", "C.CSV": "'\\t'", "d.csv": "'|'"}.get(name)
     assert caplog.messages == ([f"{path}: cells are separated by {found}."] if found else [])
 
 
@@ -484,7 +495,7 @@ def test_rows_that_cannot_be_used_are_refused_at_once_or_left_out(tmp_path, capl
     splits = load_files(files, "classification", COLUMNS, skip_bad_rows=True)[1]
     assert splits["train"]["body"][:] == ["a good film", "a slow film"] * 2
     assert splits["train"]["mood"][:] == [0, 1, 0, 1] and len(splits["test"]) == 7
-    assert splits["validation"]["mood"][:] == [1, 0]
+    assert splits["validation"]["mood"][:] == [1, 0] and splits["validation"][PLACE][:] == [1, 3]
     assert "3 of 7 rows" in caplog.text and "2 of 4 rows" in caplog.text and "They are left out" in caplog.text
     other = {"train": files["train"], "test": files["validation"]}  # a row to predict is never left out
     check_refused(lambda: load_files(other, "classification", COLUMNS, skip_bad_rows=True), "'odd'", "remove them.")
@@ -533,10 +544,11 @@ def test_classes_that_look_like_several_labels_or_numbers_are_told(tmp_path, tex
 
 
 def test_classes_that_differ_by_a_slip_are_refused_or_kept(tmp_path):
-    files = {"train": datasets.Dataset.from_list(moods("Good", "good", " bad", "bad", "good"))}
-    slips = "the split 'train' has the classes ' bad' and 'bad', 'Good' and 'good'."
-    check_refused(lambda: load_files(files, "classification", COLUMNS), slips, "`num_labels` (4)")
-    assert load_files(files, "classification", COLUMNS, num_labels=4)[0].label_names == (" bad", "Good", "bad", "good")
+    names = (" bad", "Good", "bad", "cafe\u0301", "caf\u00e9", "good")  # one letter, or two that look like it
+    files = {"train": datasets.Dataset.from_list(moods(*names))}
+    slips = "the split 'train' has the classes ' bad' and 'bad', 'Good' and 'good', 'cafe\u0301' and 'caf\u00e9'."
+    check_refused(lambda: load_files(files, "classification", COLUMNS), slips, "`num_labels` (6)")
+    assert load_files(files, "classification", COLUMNS, num_labels=6)[0].label_names == names
 
 
 @pytest.mark.parametrize(

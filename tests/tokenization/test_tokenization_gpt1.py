@@ -123,11 +123,19 @@ def test_a_batch_is_that_of_transformers(rows, has_pairs, options):
         assert fields(found.encodings) == fields(expected.encodings)
 
 
-def test_an_added_word_is_found_in_plain_text(with_control):
-    with_control.add_tokens([AddedToken("helloo", normalized=False)])
-    expected = full_batch(with_control, ["do helloo", "do"]).data
-    assert with_control(["do helloo", "do"]).data == expected
-    assert with_control.convert_tokens_to_ids("helloo") in expected["input_ids"][0]
+@pytest.mark.parametrize("opened_by", [GPT1Tokenizer, TokenizersBackend])
+def test_an_added_word_is_found_wherever_it_stands(opened_by, with_control, tmp_path):
+    """Given as a text, too, which other tokenizers look for in what they have prepared; also without the package."""
+    words, whole = ["helloo", AddedToken("<|user|>"), AddedToken("dodo", single_word=True)], "helloo dodo <|user|>"
+    assert with_control.add_tokens(words) == 3 and with_control.add_tokens(words) == 0
+    with_control.save_pretrained(tmp_path)
+    for tokenizer in (with_control, opened_by.from_pretrained(tmp_path)):
+        first, user, single = map(tokenizer.convert_tokens_to_ids, map(str, words))
+        for text, expected in (("do helloo do", [first]), (whole, [first, single, user]), ("do dodos", [])):
+            batch = tokenizer([text, "do"], add_special_tokens=False)
+            assert [token for token in batch["input_ids"][0] if token >= first] == expected
+            assert batch.data == full_batch(tokenizer, [text, "do"], add_special_tokens=False).data
+    assert with_control.decode(with_control("do helloo")["input_ids"], skip_special_tokens=True) == "do helloo"
 
 
 def test_encodings_are_made_once_and_only_when_asked_for(with_control, monkeypatch):

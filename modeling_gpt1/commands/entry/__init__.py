@@ -121,8 +121,7 @@ def sentence_of(error: Exception) -> str | None:
         return f"A file cannot be read: {error}. It is damaged. Copy or download the folder again."
     last = traceback.extract_tb(error.__traceback__)[-1]
     # What no `raise` statement raised, such as the ValueError of int("x"), the calling code did not expect.
-    is_of_user = isinstance(error, OF_USERS) or "`metric_for_best_model`" in str(error)
-    is_meant = is_of_user and ((last.line or "").startswith("raise") or isinstance(error, OSError))
+    is_meant = isinstance(error, OF_USERS) and ((last.line or "").startswith("raise") or isinstance(error, OSError))
     hub = sys.modules.get("huggingface_hub.errors")  # imported wherever the hub is asked
     if not is_meant and not (hub is not None and isinstance(error, (hub.HTTPError, hub.StrictDataclassError))):
         return None
@@ -130,6 +129,5 @@ def sentence_of(error: Exception) -> str | None:
         return str(error.__cause__)  # of a configuration, behind the name of the check that raised it
     if {"modeling_gpt1", "tokenization"} & set(Path(last.filename).parts[:-1]):
         return str(error)
-    said = error.args[0] if isinstance(error, KeyError) else error  # whose text is in quotation marks
-    text = " ".join(str(said).split()).rstrip(".") or type(error).__name__
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return f"{text}. Pass --debug to see the traceback."

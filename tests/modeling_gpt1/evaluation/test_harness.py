@@ -393,6 +393,7 @@ def test_tasks_and_rows_that_are_not_there(data_dir, tmp_path, task, message):
         ("rte", {"sentence1": None}, ["{path} has no column sentence1", "Its columns: sentence2, label."]),
         ("piqa", {"label": "1"}, ["row 0 of {path}", "has the label '1'", "Write labels as baber/piqa has them."]),
         ("piqa", {"goal": None}, ["whose columns are sol1, sol2, label: UndefinedError 'goal' is undefined. Write"]),
+        ("piqa", {"label": 1.0}, ["has the label 1.0, none of the 2 answers"]),  # as pandas writes them
         ("copa", {"label": 2}, ["row 0 of {path}", "has the label 2, none of the 2 answers"]),
         ("winogrande", {"answer": 1}, ["{path}, whose columns are sentence, option1, option2, answer: KeyError 1."]),
         ("storycloze_2016", {"story": None}, ["whose columns are ending1, ending2, label: KeyError 'story'."]),

@@ -170,6 +170,9 @@ def test_words_are_joined_behind_their_prompt(tiny_tokenizer):
     assert shown == ['," and', '," and']
     assert generation.join_to_prompt(tiny_tokenizer, ". it is", "It was. ", capitals=True) == ". It is"
     assert generation.join_to_prompt(tiny_tokenizer, "it is", "It was. ", capitals=True) == "It is"
+    assert (
+        generation.join_to_prompt(tiny_tokenizer, ". it", "\u00dfa said", capitals=True) == ". It"
+    )  # two letters as capital
     assert generation.join_to_prompt(tiny_tokenizer, "n't go", "they do") == "n't go"
     assert generation.join_to_prompt(byte_level(["a dog"]), "ness , it", "dark", capitals=True) == "ness , it"
 

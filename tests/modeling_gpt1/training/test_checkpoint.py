@@ -26,16 +26,7 @@ from safetensors import safe_open
 from torch import nn
 from transformers import TrainerCallback
 
-from modeling_gpt1 import (
-    GPT1Config,
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1LSTMConfig,
-    GPT1LSTMForCausalLM,
-    GPT1PretrainingArguments,
-    GPT1PretrainingTrainer,
-    GPT1Trainer,
-)
+import modeling_gpt1
 from modeling_gpt1.storage import writing
 from modeling_gpt1.training import checkpoint as checkpoints
 from modeling_gpt1.training.checkpoint import CheckpointError, newest_whole_checkpoint
@@ -80,18 +71,18 @@ class CutAt(TrainerCallback):
             self.cut()
 
 
-def make_pretraining(folder, case="shuffled", callbacks=(), **more) -> GPT1PretrainingTrainer:
+def make_pretraining(folder, case="shuffled", callbacks=(), **more) -> modeling_gpt1.GPT1PretrainingTrainer:
     torch.manual_seed(7)
     sizes = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "max_position_embeddings": 16}
     if case == "lstm":
-        model = GPT1LSTMForCausalLM(GPT1LSTMConfig(**sizes, lstm_hidden_size=24))
+        model = modeling_gpt1.GPT1LSTMForCausalLM(modeling_gpt1.GPT1LSTMConfig(**sizes, lstm_hidden_size=24))
     else:
-        model = GPT1ForCausalLM(GPT1Config(**sizes, num_attention_heads=2))
+        model = modeling_gpt1.GPT1ForCausalLM(modeling_gpt1.GPT1Config(**sizes, num_attention_heads=2))
     arguments = {**QUIET, "per_device_train_batch_size": 3, "warmup_steps": 2, "learning_rate": 1e-2, **CASES[case]}
     rows = datasets.Dataset.from_list(ROWS)
-    return GPT1PretrainingTrainer(
+    return modeling_gpt1.GPT1PretrainingTrainer(
         model,
-        GPT1PretrainingArguments(str(folder), **{**arguments, **more}),
+        modeling_gpt1.GPT1PretrainingArguments(str(folder), **{**arguments, **more}),
         data_collator=Collator(),
         train_dataset=rows.to_iterable_dataset().shuffle(seed=3, buffer_size=4) if "stream" in case else rows,
         eval_dataset=ROWS[:5],
@@ -99,7 +90,7 @@ def make_pretraining(folder, case="shuffled", callbacks=(), **more) -> GPT1Pretr
     )
 
 
-def make_fine_tuning(folder, callbacks=(), **more) -> GPT1Trainer:
+def make_fine_tuning(folder, callbacks=(), **more) -> modeling_gpt1.GPT1Trainer:
     settings = {"max_steps": 9, "optim": "adamw_torch", "train_sampling_strategy": "random", "dropout": 0.1}
     settings.update({"save_strategy": "steps", **STEPS, **more})
     trainer = make_trainer("entailment", folder, 5, 2, **settings)
@@ -232,7 +223,7 @@ def test_a_head_that_was_untied_after_opening_is_saved(tmp_path):
     for save in (trainer.save_model, lambda: model.save_pretrained(tmp_path / "by hand")):
         save()
     for folder in (tmp_path, tmp_path / "by hand"):
-        assert torch.equal(GPT1ForCausalLM.from_pretrained(folder).lm_head.weight, head.weight)
+        assert torch.equal(modeling_gpt1.GPT1ForCausalLM.from_pretrained(folder).lm_head.weight, head.weight)
 
 
 def test_other_settings_are_told(tmp_path, monkeypatch):
@@ -295,7 +286,7 @@ def is_of_step_6(*args) -> bool:
 
 
 WRITES = {
-    "the weights": (GPT1ForCausalLM, "save_pretrained", is_of_step_6),
+    "the weights": (modeling_gpt1.GPT1ForCausalLM, "save_pretrained", is_of_step_6),
     "the optimizer": (torch, "save", lambda state, path: is_of_step_6(path) and path.endswith("optimizer.pt")),
     "the random state": (torch, "save", lambda state, path: is_of_step_6(path) and path.endswith("rng_state.pth")),
     "the list of files": (Path, "write_text", is_of_step_6),
@@ -381,7 +372,7 @@ class TestAtomicCheckpoints:
     def test_an_older_checkpoint_of_the_same_step_is_replaced(self, tmp_path):
         train(make_pretraining(tmp_path))
         expected = train(make_pretraining(tmp_path, learning_rate=2e-2), str(tmp_path / "checkpoint-3"))
-        weights = GPT1ForCausalLM.from_pretrained(tmp_path / "checkpoint-9").state_dict()
+        weights = modeling_gpt1.GPT1ForCausalLM.from_pretrained(tmp_path / "checkpoint-9").state_dict()
         assert differing(weights, expected["weights"]) == []
         assert not (tmp_path / "_incomplete").exists()
 
@@ -419,7 +410,7 @@ class TestAtomicCheckpoints:
         assert len(set(numbers)) == 2
         assert {path.name for path in tmp_path.iterdir()} == saved | kept
         assert {(tmp_path / name).read_text() for name in kept} == {"a user's"}
-        weights = GPT1ForCausalLM.from_pretrained(tmp_path).state_dict()
+        weights = modeling_gpt1.GPT1ForCausalLM.from_pretrained(tmp_path).state_dict()
         assert differing(weights, models[1].state_dict()) == []
 
     def test_the_newest_checkpoint_is_that_of_the_latest_step(self, tmp_path):
@@ -454,7 +445,7 @@ class TestAtomicCheckpoints:
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
         first.save_model()
         assert not (tmp_path / "_incomplete").exists()
-        weights = GPT1DoubleHeadsModel.from_pretrained(tmp_path).state_dict()
+        weights = modeling_gpt1.GPT1DoubleHeadsModel.from_pretrained(tmp_path).state_dict()
         assert differing(weights, first.model.state_dict()) == []
 
 
@@ -513,7 +504,7 @@ class TestRefusals:
         def fail(*args, **kwargs):
             raise RuntimeError("not of the disk")
 
-        monkeypatch.setattr(GPT1ForCausalLM, "save_pretrained", fail)
+        monkeypatch.setattr(modeling_gpt1.GPT1ForCausalLM, "save_pretrained", fail)
         with pytest.raises(RuntimeError, match="^not of the disk$"):
             make_pretraining(tmp_path).train()
         assert list(tmp_path.iterdir()) == []
@@ -544,7 +535,7 @@ def kill_in_the_middle_of_an_update(folder: str) -> None:
 
 def write_too_much(folder: str) -> None:
     """Under the first limit the model's file fits and the optimizer's does not; under the second neither does."""
-    GPT1Config._auto_class = None  # no code beside the model: its files are larger than these weights
+    modeling_gpt1.GPT1Config._auto_class = None  # no code beside the model: its files are larger than these weights
     trainer = make_pretraining(folder, callbacks=[CutAt(4, lambda: limit_file_size(30_000))])
     with pytest.raises(CheckpointError) as error:
         trainer.train()
@@ -597,7 +588,7 @@ def test_a_file_that_the_system_refuses(tmp_path):
     assert "(os error 27)" in model and last in model
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"checkpoint-3", "config.json", "generation_config.json", "model.safetensors"}
-    assert GPT1ForCausalLM.from_pretrained(tmp_path).transformer.tokens_embed.weight.abs().sum() > 1
+    assert modeling_gpt1.GPT1ForCausalLM.from_pretrained(tmp_path).transformer.tokens_embed.weight.abs().sum() > 1
 
 
 def test_two_processes(tmp_path):

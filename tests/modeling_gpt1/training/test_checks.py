@@ -2,15 +2,8 @@
 
 import pytest
 import torch
+import transformers
 from helpers_families import COLUMNS, POSITIONS, SIZES, make_family_model, make_family_tokenizer
-from transformers import (
-    BigBirdConfig,
-    BigBirdForSequenceClassification,
-    FNetConfig,
-    FNetForSequenceClassification,
-    XLNetConfig,
-    XLNetForSequenceClassification,
-)
 
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.inference.task_scores import TaskScores
@@ -32,12 +25,16 @@ def parts_of(family: str, traversal: str, side: str, **options) -> dict:
     tokenizer.padding_side = side
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "initializer_range": 0.2}
     if family == "xlnet":
-        model = XLNetForSequenceClassification(XLNetConfig(d_model=32, n_layer=2, n_head=4, d_inner=64, **sizes))
+        model = transformers.XLNetForSequenceClassification(
+            transformers.XLNetConfig(d_model=32, n_layer=2, n_head=4, d_inner=64, **sizes)
+        )
     elif family == "big_bird":
         sparse = {"attention_type": "block_sparse", "block_size": 2, "num_random_blocks": 1}
-        model = BigBirdForSequenceClassification(BigBirdConfig(**SIZES, **sizes, **sparse))
+        model = transformers.BigBirdForSequenceClassification(transformers.BigBirdConfig(**SIZES, **sizes, **sparse))
     elif family == "fnet":
-        model = FNetForSequenceClassification(FNetConfig(**{**SIZES, "type_vocab_size": 2, **sizes}))
+        model = transformers.FNetForSequenceClassification(
+            transformers.FNetConfig(**{**SIZES, "type_vocab_size": 2, **sizes})
+        )
     else:
         head = "ForMultipleChoice" if traversal == "multiple_choice" else "ForSequenceClassification"
         model = make_family_model(family, tokenizer, head)

@@ -5,21 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from modeling_gpt1 import (
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1LSTMConfig,
-    GPT1LSTMDoubleHeadsModel,
-    GPT1LSTMForCausalLM,
-    prepare_finetuning,
-)
+import modeling_gpt1
 from tokenization import Task
 
 OWN = Task("own", "similarity", {"text_a": "a", "text_b": "b", "label": "label"}, ("no", "yes"))
 ROWS = [{"a": "the film was slow .", "b": "he paid .", "label": 1}, {"a": "she read .", "b": "she read .", "label": 0}]
 
 
-@pytest.fixture(params=[GPT1ForCausalLM, GPT1LSTMForCausalLM], ids=["gpt1", "gpt1-lstm"])
+@pytest.fixture(params=[modeling_gpt1.GPT1ForCausalLM, modeling_gpt1.GPT1LSTMForCausalLM], ids=["gpt1", "gpt1-lstm"])
 def start(request, tiny_model, plain_tokenizer, tmp_path):
     """A language model with its tokenizer, in a folder."""
     model = tiny_model(request.param, vocab_size=len(plain_tokenizer))
@@ -30,10 +23,10 @@ def start(request, tiny_model, plain_tokenizer, tmp_path):
 
 def test_a_checkpoint_is_made_ready_for_a_task(start, plain_tokenizer):
     before, folder = start
-    parts = prepare_finetuning(folder, OWN, max_length=16, pad_to_multiple_of=4)
+    parts = modeling_gpt1.prepare_finetuning(folder, OWN, max_length=16, pad_to_multiple_of=4)
     model, tokenizer, collator = parts["model"], parts["processing_class"], parts["data_collator"]
-    is_lstm = isinstance(before.config, GPT1LSTMConfig)
-    assert type(model) is (GPT1LSTMDoubleHeadsModel if is_lstm else GPT1DoubleHeadsModel)
+    is_lstm = isinstance(before.config, modeling_gpt1.GPT1LSTMConfig)
+    assert type(model) is (modeling_gpt1.GPT1LSTMDoubleHeadsModel if is_lstm else modeling_gpt1.GPT1DoubleHeadsModel)
     assert (model.config.traversal, model.config.id2label) == ("similarity", {0: "no", 1: "yes"})
     assert model.config.problem_type == "single_label_classification"
     assert len(tokenizer) == model.config.vocab_size == len(plain_tokenizer) + 3
@@ -48,7 +41,7 @@ def test_a_checkpoint_is_made_ready_for_a_task(start, plain_tokenizer):
 
 
 def test_a_task_of_the_paper_is_known_by_its_name(start):
-    parts = prepare_finetuning(start[1], "STS-B")
+    parts = modeling_gpt1.prepare_finetuning(start[1], "STS-B")
     assert (parts["model"].config.problem_type, parts["model"].config.num_labels) == ("regression", 1)
     assert parts["data_collator"].regression
     assert parts["data_collator"].max_length == start[0].config.max_position_embeddings
@@ -56,33 +49,33 @@ def test_a_task_of_the_paper_is_known_by_its_name(start):
 
 def test_a_fresh_model_has_the_vocabulary_of_its_tokenizer(tiny_config, plain_tokenizer, tmp_path):
     plain_tokenizer.save_pretrained(tmp_path)
-    model = prepare_finetuning(tiny_config(), OWN, tmp_path)["model"]
-    assert type(model) is GPT1DoubleHeadsModel and model.config.vocab_size == len(plain_tokenizer) + 3
+    model = modeling_gpt1.prepare_finetuning(tiny_config(), OWN, tmp_path)["model"]
+    assert type(model) is modeling_gpt1.GPT1DoubleHeadsModel and model.config.vocab_size == len(plain_tokenizer) + 3
     with pytest.raises(ValueError, match="Pass one as `tokenizer`"):
-        prepare_finetuning(tiny_config(), OWN)
+        modeling_gpt1.prepare_finetuning(tiny_config(), OWN)
 
 
 def test_a_head_of_another_size_is_replaced_on_demand(start):
-    prepare_finetuning(start[1], OWN)["model"].save_pretrained(start[1])
+    modeling_gpt1.prepare_finetuning(start[1], OWN)["model"].save_pretrained(start[1])
     three = Task("three", "entailment", {"premise": "a", "hypothesis": "b", "label": "label"}, ("x", "y", "z"))
     with pytest.raises(ValueError, match="has 2 scores, but three needs 3. Pass `ignore_mismatched_sizes`"):
-        prepare_finetuning(start[1], three)
-    model = prepare_finetuning(start[1], three, ignore_mismatched_sizes=True)["model"]
+        modeling_gpt1.prepare_finetuning(start[1], three)
+    model = modeling_gpt1.prepare_finetuning(start[1], three, ignore_mismatched_sizes=True)["model"]
     assert model.task_head.score.weight.shape[0] == 3
 
 
 def test_a_head_of_other_classes_is_replaced_on_demand(start, caplog):
     """Also where it has as many scores, or the same classes in another order."""
-    parts = prepare_finetuning(start[1], OWN)
+    parts = modeling_gpt1.prepare_finetuning(start[1], OWN)
     parts["model"].save_pretrained(start[1])
     before = parts["model"].task_head.score.weight
-    assert torch.equal(prepare_finetuning(start[1], OWN)["model"].task_head.score.weight, before)
+    assert torch.equal(modeling_gpt1.prepare_finetuning(start[1], OWN)["model"].task_head.score.weight, before)
     for names in (("x", "y"), OWN.label_names[::-1]):
         other = replace(OWN, label_names=names)
         given = f"scores the classes {', '.join(OWN.label_names)}, but those of {OWN.name} are {', '.join(names)}"
         with pytest.raises(ValueError, match=f"{given}. Pass `ignore_mismatched_sizes` to train a new head"):
-            prepare_finetuning(start[1], other)
-        model = prepare_finetuning(start[1], other, ignore_mismatched_sizes=True)["model"]
+            modeling_gpt1.prepare_finetuning(start[1], other)
+        model = modeling_gpt1.prepare_finetuning(start[1], other, ignore_mismatched_sizes=True)["model"]
         assert not torch.equal(model.task_head.score.weight, before)
         assert list(model.config.id2label.values()) == [*names]
         assert caplog.messages[-1] == "New weights, drawn at random: task_head.score.bias, task_head.score.weight."
@@ -91,9 +84,9 @@ def test_a_head_of_other_classes_is_replaced_on_demand(start, caplog):
 def test_layers_start_afresh(start):
     before, folder = start
     torch.manual_seed(0)
-    model = prepare_finetuning(folder, OWN, n_transfer=0)["model"]
+    model = modeling_gpt1.prepare_finetuning(folder, OWN, n_transfer=0)["model"]
     old, new = before.transformer.state_dict(), model.transformer.state_dict()
     matrices = {name for name in old if old[name].dim() == 2 and name.startswith("h.")}
     assert matrices and not any(torch.equal(old[name], new[name]) for name in matrices)
     with pytest.raises(ValueError, match="^`n_transfer` is 99, but the model has "):
-        prepare_finetuning(folder, OWN, n_transfer=99)
+        modeling_gpt1.prepare_finetuning(folder, OWN, n_transfer=99)

@@ -4,25 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from modeling_gpt1 import (
-    GPT1DoubleHeadsModel,
-    GPT1ForCausalLM,
-    GPT1ForMultipleChoice,
-    GPT1ForSequenceClassification,
-    GPT1LSTMDoubleHeadsModel,
-    GPT1LSTMForCausalLM,
-    GPT1Model,
-    keep_first_layers,
-)
+import modeling_gpt1
 
 MODELS = {
-    GPT1Model: {},
-    GPT1ForCausalLM: {},
-    GPT1DoubleHeadsModel: {"traversal": "similarity", "num_labels": 3},
-    GPT1ForSequenceClassification: {"traversal": "entailment", "num_labels": 3},
-    GPT1ForMultipleChoice: {"traversal": "multiple_choice"},
-    GPT1LSTMForCausalLM: {},
-    GPT1LSTMDoubleHeadsModel: {"traversal": "multiple_choice"},
+    modeling_gpt1.GPT1Model: {},
+    modeling_gpt1.GPT1ForCausalLM: {},
+    modeling_gpt1.GPT1DoubleHeadsModel: {"traversal": "similarity", "num_labels": 3},
+    modeling_gpt1.GPT1ForSequenceClassification: {"traversal": "entailment", "num_labels": 3},
+    modeling_gpt1.GPT1ForMultipleChoice: {"traversal": "multiple_choice"},
+    modeling_gpt1.GPT1LSTMForCausalLM: {},
+    modeling_gpt1.GPT1LSTMDoubleHeadsModel: {"traversal": "multiple_choice"},
 }
 # Names of the decoder's weights that are kept of three layers.
 KEPT = {
@@ -49,7 +40,7 @@ def test_keeps_the_first_layers_and_nothing_else(model_class, n_transfer, tiny_m
     model = tiny_model(model_class, seed=4, num_hidden_layers=3, **MODELS[model_class])
     before = weights_of(model)
     torch.manual_seed(9)
-    assert keep_first_layers(model, n_transfer) is model
+    assert modeling_gpt1.keep_first_layers(model, n_transfer) is model
     after = weights_of(model)
 
     prefixes = tuple(part + name for name in KEPT[n_transfer] for part in ("", "transformer."))
@@ -64,35 +55,35 @@ def test_keeps_the_first_layers_and_nothing_else(model_class, n_transfer, tiny_m
 
 @pytest.mark.parametrize("n_transfer", [-1, 0, 1])
 def test_tied_embeddings_stay_tied(n_transfer, tiny_model, tmp_path):
-    model = keep_first_layers(tiny_model(GPT1ForCausalLM), n_transfer)
+    model = modeling_gpt1.keep_first_layers(tiny_model(modeling_gpt1.GPT1ForCausalLM), n_transfer)
     assert model.lm_head.weight is model.transformer.tokens_embed.weight
     model.save_pretrained(tmp_path)
-    opened = GPT1ForCausalLM.from_pretrained(tmp_path)
+    opened = modeling_gpt1.GPT1ForCausalLM.from_pretrained(tmp_path)
     assert kept_names(weights_of(model), weights_of(opened)) == set(model.state_dict())
 
 
 def test_an_untied_head_goes_with_the_embeddings(tiny_model):
-    model = tiny_model(GPT1ForCausalLM, tie_word_embeddings=False)
+    model = tiny_model(modeling_gpt1.GPT1ForCausalLM, tie_word_embeddings=False)
     before = weights_of(model)
-    keep_first_layers(model, 0)
+    modeling_gpt1.keep_first_layers(model, 0)
     assert torch.equal(model.lm_head.weight, before["lm_head.weight"])
-    keep_first_layers(model, -1)
+    modeling_gpt1.keep_first_layers(model, -1)
     assert model.lm_head.weight.std().item() == pytest.approx(0.02, rel=0.05)
     assert not torch.equal(model.lm_head.weight, model.transformer.tokens_embed.weight)
 
 
 def test_all_layers_leave_the_model_as_it_is(tiny_model):
-    model = tiny_model(GPT1DoubleHeadsModel)
+    model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel)
     before, state = weights_of(model), torch.get_rng_state()
-    keep_first_layers(model, 2)
+    modeling_gpt1.keep_first_layers(model, 2)
     assert kept_names(before, weights_of(model)) == set(before) and HEAD in before
     assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("n_transfer", [-2, 3])
 def test_refuses_numbers_that_the_model_does_not_have(n_transfer, tiny_model):
-    model = tiny_model(GPT1Model)
+    model = tiny_model(modeling_gpt1.GPT1Model)
     before = weights_of(model)
     with pytest.raises(ValueError, match=f"`n_transfer` is {n_transfer}, but the model has 2 layers. Pass -1 to keep"):
-        keep_first_layers(model, n_transfer)
+        modeling_gpt1.keep_first_layers(model, n_transfer)
     assert kept_names(before, weights_of(model)) == set(before)
