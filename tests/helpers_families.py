@@ -13,7 +13,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
-from modeling_gpt1.training.preparation import pad_with_end
 from tokenization import TraversalCollator
 
 EXAMPLES_PER_UPDATE = 8
@@ -138,7 +137,7 @@ def make_family_trainer(
 ) -> GPT1Trainer:
     family, traversal, both_orders = CASES[case]
     tokenizer = make_family_tokenizer(family)
-    pad_with_end(tokenizer)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     head = "ForMultipleChoice" if traversal == "multiple_choice" else "ForSequenceClassification"
     # The rows of choices have two to four of them.
     rows = "multiple_choice" if traversal == "multiple_choice" else "classification"

@@ -9,6 +9,7 @@ several commands share a folder.
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,6 +125,8 @@ class CellStore:
         machine = (None if "--use_cpu" in words else accelerator_name()) or processor_name()
         content = {**cell.facts, **cell.about, **result, "seconds": seconds, "machine": machine}
         write_json(self.place("cells", f"{cell.key}.json"), content)
+        for left in self.place("work").glob(f"{cell.key}-*"):  # of attempts that were killed
+            shutil.rmtree(left, ignore_errors=True)
         return f"{describe_result(content)}, {timedelta(seconds=round(seconds))}"
 
     def run_all(self, cells: list[Cell], after_each: Callable[[], object]) -> None:

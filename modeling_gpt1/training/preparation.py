@@ -254,24 +254,10 @@ def load_model(model_class, checkpoint: str, **opening: Any) -> PreTrainedModel:
 
 
 def open_family_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or hub id. Without a padding token it pads with its end-of-text token.
-
-    Raises:
-        ValueError: it has neither.
-    """
+    """The tokenizer of a folder or hub id. Without a padding token it pads with its end-of-text token."""
     tokenizer = AutoTokenizer.from_pretrained(name_or_path, trust_remote_code=trust_remote_code)
-    pad_with_end(tokenizer)
+    if tokenizer.pad_token is None and (end := tokenizer.eos_token) is not None:
+        tokenizer.pad_token = end
+        logger.warning(f"The tokenizer has no padding token: it pads with its end-of-text token, {end}.")
     keep_text_as_text(tokenizer)
     return tokenizer
-
-
-def pad_with_end(tokenizer: PreTrainedTokenizerBase) -> None:
-    if tokenizer.pad_token is not None:
-        return
-    if tokenizer.eos_token is None:
-        raise ValueError(
-            f"{type(tokenizer).__name__} has neither a padding nor an end-of-text token, but batches are padded. Set "
-            "its `pad_token` to a token of its vocabulary, and save it."
-        )
-    tokenizer.pad_token = tokenizer.eos_token
-    logger.warning(f"The tokenizer has no padding token: it pads with its end-of-text token, {tokenizer.eos_token}.")

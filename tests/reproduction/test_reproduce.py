@@ -480,7 +480,9 @@ def test_a_signal_ends_all_commands_and_leaves_the_cells_to_others(number, tmp_p
         os.kill(child, signal.SIGKILL)
     assert runner.exitcode not in (None, 0) and left == []
     assert not store.read(cells[0]) and not list((store.folder / "work").iterdir())
+    (store.folder / "work" / f"{cells[0].key}-abcd").mkdir()  # of an attempt that had no time to remove it
     store.run_all(cells, lambda: None)
+    assert not list((store.folder / "work").iterdir())
     store.run_all(cells, lambda: pytest.fail("nothing was run"))
     outcomes = ("left to another process that is running it", "trained, TIME", "finished before")
     assert told(capsys).splitlines() == [f"[1/1, TIME] slow: {outcome}" for outcome in outcomes]

@@ -9,7 +9,6 @@ from helpers_refusals import refusal
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, TokenizersBackend
 
-from modeling_gpt1.training.preparation import pad_with_end
 from tokenization import TraversalCollator, open_tokenizer
 from tokenization.family import FAMILY_TOKENS, family_tokenizer
 
@@ -28,7 +27,7 @@ def bert() -> BertTokenizer:
 
 def tokenizer_of(family: str) -> PreTrainedTokenizerBase:
     tokenizer = make_family_tokenizer(family)
-    pad_with_end(tokenizer)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return tokenizer
 
 

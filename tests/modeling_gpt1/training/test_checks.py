@@ -8,7 +8,6 @@ from helpers_families import COLUMNS, POSITIONS, SIZES, make_family_model, make_
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.inference.task_scores import TaskScores
 from modeling_gpt1.training.checks import check_padding
-from modeling_gpt1.training.preparation import pad_with_end
 from tokenization import TraversalCollator
 
 ROWS = [
@@ -21,7 +20,7 @@ def parts_of(family: str, traversal: str, side: str, **options) -> dict:
     """A model, the tokenizer and the collator as they come from a folder."""
     torch.manual_seed(0)
     tokenizer = make_family_tokenizer("bert" if family in ("xlnet", "fnet", "big_bird") else family)
-    pad_with_end(tokenizer)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     tokenizer.padding_side = side
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "initializer_range": 0.2}
     if family == "xlnet":

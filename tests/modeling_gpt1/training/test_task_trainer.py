@@ -19,7 +19,6 @@ from helpers_training import Rows, settings_of
 from torch import nn
 from transformers import BertConfig, DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
 
-from modeling_gpt1.training.preparation import pad_with_end
 from modeling_gpt1.training.trainer import _loss_settings
 
 
@@ -43,7 +42,7 @@ def plain_trainer(case: str, folder, **given) -> Trainer:
     """transformers' way: rows encoded by the tokenizer as single texts and pairs, and a padding collator."""
     family, traversal, _ = CASES[case]
     tokenizer = make_family_tokenizer(family)
-    pad_with_end(tokenizer)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     is_choice = traversal == "multiple_choice"
     model = make_family_model(family, tokenizer, "ForMultipleChoice" if is_choice else "ForSequenceClassification")
     encoded = []
