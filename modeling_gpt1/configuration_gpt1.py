@@ -95,6 +95,8 @@ class GPT1BaseConfig(PreTrainedConfig):
         for name in own_modules:
             file = folder / f"{name}.py"
             if not file.exists():  # a folder's own code was opened, and only what the configuration imports
+                if Path(save_directory, file.name).exists():  # its model has put it there; the folder may be gone
+                    continue
                 file = Path(HF_MODULES_CACHE, get_cached_module_file(self.name_or_path, file.name))
             for path in (file, *get_relative_import_files(file)):
                 shutil.copy(path, save_directory)

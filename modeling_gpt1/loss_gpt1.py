@@ -112,9 +112,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_loss, _):
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            raise RuntimeError(
-                "This loss cannot be differentiated twice. Take that of the logits, `skip_logits=False`."
-            )
+            raise RuntimeError("This loss has no second derivative. Take `logits` for one (`skip_logits=False`).")
         grad_hidden, grad_weight, expected_grad = ctx.saved_tensors
         if grad_hidden is not None:
             grad_hidden = grad_hidden * grad_loss.to(grad_hidden.dtype)

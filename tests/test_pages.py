@@ -245,8 +245,9 @@ def test_the_small_runs_on_the_page_are_the_measured_ones():
         figures = [cell["measured"]["median"] for cell in cells] + [column["baselines"]["majority"]]
         name = "average of the first eight" if column["key"] == "average" else column["label"]
         lines.append(f"| {name} | {' | '.join(f'{figure:.1f}' for figure in figures)} |")
-    larger = [json.loads(newest_result(kind).read_text(encoding="utf-8"))["results"] for kind in ("sizes", "size-b")]
-    of_sizes = [at_15m["claims"], at_60m["claims"], larger[0]["claims at size A"], larger[1]["claims"]]
+    larger = [json.loads(newest_result(kind).read_text("utf-8"))["results"] for kind in ("sizes", "size-b", "size-a")]
+    of_a = larger[0]["claims at size A"] + larger[2]["claims"]
+    of_sizes = at_15m["claims"], at_60m["claims"], of_a, larger[1]["claims"]
     found = [{claim["claim"]: claim["verdict"] for claim in claims} for claims in of_sizes]
     for name in found[0]:
         verdicts = " | ".join(of_size.get(name, "not measured") for of_size in found)
@@ -254,6 +255,10 @@ def test_the_small_runs_on_the_page_are_the_measured_ones():
     tuned = [of for task, of in larger[1]["fine-tuned, by seed"].items() if task.startswith(("sst2", "cola"))]
     for name in ("full", "without the auxiliary objective", "without pre-training"):
         lines.append(f"| {name} | {' | '.join(f'{100 * median(of[name].values()):.1f}' for of in tuned[::-1])} |")
+    kept = (", without pre-training", *(f", {number} layers" for number in range(4)), "")
+    for title, task in (("Story Cloze", "story_cloze, predict_accuracy"), ("SST-2", "sst2, eval_accuracy")):
+        of_layers = (larger[2]["fine-tuned, by seed"][task][f"A, Transformer{layers}"].values() for layers in kept)
+        lines.append(f"| {title} | {' | '.join(f'{100 * median(scores):.1f}' for scores in of_layers)} |")
     gain, low, high = re.findall(r"\+(\d+\.\d)", larger[1]["claims"][0]["comparisons"][0])
     assert f": {gain} points of the average of SST-2 and CoLA ({low} to {high};" in page
     assert [line for line in lines if f"{line}\n" not in page] == []

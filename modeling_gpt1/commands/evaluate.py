@@ -60,7 +60,7 @@ def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArg
     if results is None:
         return None
     results["asked"] = names
-    return report.add_facts(results, language_model, arguments.calibrate)
+    return report.add_facts(results, language_model)
 
 
 def ask_challenge(results: dict, places: dict[str, Path], model: dict, name: str, args: EvaluationArguments) -> None:

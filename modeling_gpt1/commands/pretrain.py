@@ -36,7 +36,7 @@ from tokenization.rows import counted
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
 from ..storage.writing import publish_files
 from ..training.callbacks import SavePoints
-from ..training.checkpoint import INCOMPLETE_DIR
+from ..training.checkpoint import INCOMPLETE_DIR, read_content
 from ..training.checks import check_embeddings
 from ..training.families import FAMILIES, Family, family_of
 from ..training.launch import check_launch, end_processes
@@ -144,7 +144,13 @@ def check_run(
     if corpus_args.max_words or corpus_args.save_at_words:  # words are counted by updates
         sizes = ("per_device_train_batch_size", "gradient_accumulation_steps")
         kept |= {name: getattr(training_args, name) for name in sizes}
+        for name in ("auto_find_batch_size", "dataloader_drop_last"):
+            if getattr(training_args, name):
+                raise ValueError(f"--{name} changes how many words an update reads, which are counted. Leave it out.")
     checkpoint = runs.check_output_folder(training_args, kept)
+    before, now = read_content(checkpoint).get("settings", {}) if checkpoint else {}, training_args.world_size
+    if (was := before.get("world_size", now)) != now and "gradient_accumulation_steps" in kept:
+        raise ValueError(f"{checkpoint} counted words for {was} processes. Start {was}, not {now}, or another run.")
     if corpus_args.max_words and training_args.max_steps > 0:
         raise ValueError(
             f"--max_words {corpus_args.max_words} says how long the run is, and so does --max_steps "

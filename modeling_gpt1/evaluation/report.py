@@ -9,14 +9,14 @@ FLATTERED = "The tokenizer does not give back case and spaces, which the model t
 FLATTERED += "perplexities per word and byte are lower than those of a model that predicts them."
 
 
-def add_facts(results: dict, language_model, calibrated: bool = False) -> dict:
+def add_facts(results: dict, language_model) -> dict:
     """The results without their samples, but with what the harness leaves out: chance, `token_perplexity` of rolling
     tasks, the split that was read, and whether the tokenizer flatters perplexities.
     """
     for task, samples in results.pop("samples", {}).items():
         config, counts = results["configs"][task], results["n-samples"][task]
         if config["output_type"] == "multiple_choice":
-            times = 2 if calibrated else 1  # each answer also without its question
+            times = 1 + ("acc_mutual_info,none" in results["results"][task])  # each answer without its question, too
             counts["chance"] = sum(times / len(sample["arguments"]) for sample in samples) / len(samples)
         if config["output_type"] == "loglikelihood_rolling":
             texts = [sample["arguments"][0][0] for sample in samples]

@@ -90,7 +90,7 @@ def continue_prompts(
         raise ValueError("`return_dict_in_generate` gives no texts. Call `model.generate` for more than texts.")
     if not prompts:
         return []
-    stop = [stop] if isinstance(stop, str) else stop
+    prompts, stop = list(prompts), [stop] if isinstance(stop, str) else list(stop or ())
     newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
     encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens)
     inputs = tokenizer.pad({"input_ids": encoded}, padding_side="left", return_tensors="pt").to(model.device)

@@ -92,6 +92,9 @@ def check_arguments(args: TrainingArguments) -> None:
             "`train_sampling_strategy` is 'batch_rebalance', which trains rows twice where they do not fill an update "
             "evenly. Use 'group_by_length'."
         )
+    if args.world_size > 1 and not args.average_tokens_across_devices:
+        why = "an update in which a process has no rows would lose its part of the loss"
+        raise ValueError(f"`average_tokens_across_devices` is False: {why}. Leave it out.")
     if args.label_smoothing_factor:
         raise ValueError(
             f"`label_smoothing_factor` is {args.label_smoothing_factor}, but label smoothing would replace the "

@@ -83,8 +83,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
             targets = [self._targets(batch["labels"]), *(batch[name] for name in SENTENCE_LOGITS if name in batch)]
             for part, labels in enumerate(targets):
                 counts[part] += (labels != -100).sum()
-        if self.args.average_tokens_across_devices:
-            counts = self.accelerator.reduce(counts, "sum")
+        counts = self.accelerator.reduce(counts, "sum")
         self._num_targets = counts.clamp(min=1)  # tokens and pairs of the current update
         return batches, num_items
 
@@ -105,8 +104,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         if model.training:
             means = torch.stack([part[:, 0].sum() for part in parts]) / self._num_targets[: len(parts)]
             self.add_parts(*means)
-            # The processes average their gradients.
-            loss = means.sum() * (self.accelerator.num_processes if self.args.average_tokens_across_devices else 1)
+            loss = means.sum() * self.accelerator.num_processes  # which average their gradients
         else:
             self._example_losses.append(self.gather_function(torch.cat(parts, 1)))
             loss = sum(part[:, 0].sum() / part[:, 1].sum().clamp(min=1) for part in parts)

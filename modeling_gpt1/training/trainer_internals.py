@@ -134,9 +134,8 @@ class ResumableTrainer(Trainer):
 
     def means_of_parts(self) -> list[float]:
         """The loss's parts per update since the last log, of all processes."""
-        reduction = "sum" if self.args.average_tokens_across_devices else "mean"
         num_updates = max(self.state.global_step - self._parts_since, 1)
-        means = self.accelerator.reduce(self.sums_of_parts, reduction) / num_updates
+        means = self.accelerator.reduce(self.sums_of_parts, "sum") / num_updates
         self.sums_of_parts, self._parts_since = None, self.state.global_step
         return means.tolist()
 

@@ -737,10 +737,9 @@ def test_no_class_name_is_run_as_a_formula(folders, tmp_path, capsys):
     config = (tmp_path / "model" / "config.json").read_text(encoding="utf-8")
     (tmp_path / "model" / "config.json").write_text(config.replace('"happy', '"+happy'), encoding="utf-8")
     words = [str(tmp_path / "model"), "--file", write_rows(tmp_path / "new.jsonl", [{"review": GOOD}])]
-    for out, told in (("out.csv", 1), ("out.jsonl", 0)):
-        predict.main([*words, "--output_file", str(tmp_path / out)])
-        assert "'+happy" in (tmp_path / "out.csv").read_text(encoding="utf-8")
-        assert capsys.readouterr().err.count("In front of a class that a spreadsheet would run") == told
+    predict.main([*words, "--output_file", str(tmp_path / "out.csv")])
+    assert "'+happy" in (tmp_path / "out.csv").read_text(encoding="utf-8")
+    assert "In front of a class that a spreadsheet would run" in capsys.readouterr().err
 
 
 def test_texts_that_the_tokenizer_does_not_know(folders, tokenizer_folder, tmp_path, capsys, caplog):

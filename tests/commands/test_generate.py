@@ -95,13 +95,6 @@ def test_the_seed_decides_what_is_drawn(run):
     assert [len(record["continuations"]) for record in read_rows(first)] == [2, 2, 2]
 
 
-def test_likely_tokens_only(run):
-    """From the one most likely token, by either bound; from all, the draws are others."""
-    for bound in (["--top_k", "1"], ["--top_k", "0", "--top_p", "0.0001"]):
-        assert read_rows(run("--prompts", *PROMPTS, *bound)) == GREEDY
-    assert read_rows(run("--prompts", *PROMPTS, "--top_k", "0")) != GREEDY
-
-
 def test_texts_end_before_a_string_or_a_token(run):
     output = read_rows(run("--prompts", *PROMPTS, "--temperature", "0", "--stop", "New", r"\n", "[e]"))
     assert [record["continuations"] for record in output] == [[""], [" ren en en en"], [" wwwwren en"]]

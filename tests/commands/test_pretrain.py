@@ -225,9 +225,14 @@ def test_words_are_counted_for_one_device_and_from_any_checkpoint(books, monkeyp
     assert json.loads((books / "out" / "trainer_state.json").read_text())["epoch"] == pytest.approx(4)
     (books / "out" / "checkpoint-2").rename(books / "out" / "kept")
     weights = (books / "out" / "model.safetensors").read_bytes()
+    words += ["--resume_from_checkpoint", f"{books}/out/kept/"]
     with resumes_after(2):
-        pretrain.main([*words, "--resume_from_checkpoint", f"{books}/out/kept/"])
+        pretrain.main(words)
     assert (books / "out" / "model.safetensors").read_bytes() == weights
+    content = books / "out" / "kept" / "checkpoint.json"
+    content.write_text(content.read_text().replace('"world_size": 1', '"world_size": 2'))
+    with pytest.raises(ValueError, match="kept/ counted words for 2 processes. Start 2, not 1, or another run"):
+        pretrain.main(words)
 
 
 def test_the_best_perplexity_is_the_least():
@@ -369,6 +374,7 @@ def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
         (["--dataset_name", "books"], ["--train_files or --dataset_name, but both were given"]),
         (["--streaming", "--max_steps=-1"], ["--streaming", "Pass the number of updates as --max_steps"]),
         (["--streaming", "--save_at_words", "1M"], ["--streaming does not count words"]),
+        (["--save_at_words", "9", "--dataloader_drop_last", "true"], ["--dataloader_drop_last changes how many"]),
         (["--save_at_words", "1M,2M"], ["'1M,2M' is no number of words", "10M", "several as 1M 2M"]),
         (["--max_words", "1M"], ["--max_words 1M", "--max_steps 6", "Leave one"]),
         ([*BERT[:2], "--streaming"], ["--streaming stores no blocks, but bert draws from them. Leave it out"]),

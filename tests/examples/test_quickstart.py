@@ -72,12 +72,6 @@ def test_labelled_rows_are_new_and_say_what_stories_know(world, traversal):
     assert {word.lower() for word in words["train"] | words["test"]} <= known
 
 
-def test_reviews_are_labelled_by_their_last_word(world):
-    good = {*world.PRAISE, *world.JOY_ACTS, *world.JOY_MOODS}
-    rows = world.labelled("classification", "test", 300)
-    assert [row["label"] for row in rows] == [int(words_of(row["text"])[-1] in good) for row in rows]
-
-
 def test_inferences_are_labelled_by_the_kind_and_the_denial(world):
     for row in world.labelled("entailment", "test", 300):
         same = kind_of(world, row["premise"]).noun == words_of(row["hypothesis"])[-1]
@@ -102,14 +96,6 @@ def test_endings_have_one_that_fits_the_thing(world):
         fits = [any(f" {act} it and" in ending for act in kind.acts) for ending in row["choices"]]
         assert fits == [place == row["label"] for place in range(len(row["choices"]))]
     assert {len(row["choices"]) for row in rows} == {2, 3, 4}
-
-
-def test_chance_is_what_guessing_scores(quickstart):
-    reviews, inference, graded_pairs, endings = quickstart.TASKS
-    assert quickstart.chance(reviews, [{"label": 0}] * 3) == 50.0
-    assert quickstart.chance(inference, [{"label": 0}] * 3) == pytest.approx(100 / 3)
-    assert quickstart.chance(graded_pairs, [{"label": 2.5}]) == 0.0
-    assert quickstart.chance(endings, [{"choices": ["a", "b"]}, {"choices": ["a", "b", "c", "d"]}]) == 37.5
 
 
 def test_variants_start_from_what_they_say(quickstart, tmp_path):

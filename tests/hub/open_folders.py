@@ -8,6 +8,7 @@ Opens every case with `trust_remote_code=True`, writes what it gives as safetens
 import contextlib
 import io
 import json
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,11 +32,15 @@ def outputs_of(model, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
 def open_case(root: Path, case: dict) -> dict:
     batch, again = load_file(root / f"{case['name']}.batch.safetensors"), root / "again" / case["name"]
+    source, gone = case["source"], root / "gone" / case["name"]
+    if Path(source).is_dir():  # of a temporary folder, which is gone when the model is saved
+        source = shutil.copytree(source, gone)
     auto_class = getattr(transformers, case["opened_with"], None)
     if auto_class is None:  # no Auto class is for two heads
         auto_class = get_class_from_dynamic_module(f"modeling_gpt1.{case['opened_with']}", case["source"])
-    config = transformers.AutoConfig.from_pretrained(case["source"], trust_remote_code=True)
-    model = auto_class.from_pretrained(case["source"], trust_remote_code=True).eval()
+    config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=True)
+    model = auto_class.from_pretrained(source, trust_remote_code=True).eval()
+    shutil.rmtree(gone, ignore_errors=True)
     save_file(outputs_of(model, batch), root / f"{case['name']}.opened.safetensors")
     model.save_pretrained(again)
     reopened = auto_class.from_pretrained(again, trust_remote_code=True).eval()

@@ -57,12 +57,6 @@ def test_afn_means_what_openai_gpt_checkpoints_mean(afn, hidden_act, tmp_path):
     assert GPT1Config.from_pretrained(tmp_path, afn=afn).hidden_act == hidden_act
 
 
-def test_inner_width_follows_the_hidden_width():
-    assert GPT1Config(n_embd=48, n_head=6).intermediate_size == 192
-    assert GPT1Config(hidden_size=60, intermediate_size=100).intermediate_size == 100
-    assert GPT1Config(n_embd=48, n_head=6, intermediate_size=100).intermediate_size == 100
-
-
 def test_saved_and_loaded_configuration_is_the_same(tmp_path):
     ids = {"start_token_id": 11, "delimiter_token_id": 12, "extract_token_id": 13, "pad_token_id": 0}
     task = dict(traversal="similarity", lm_coef=0.25, num_labels=1, problem_type="regression", classifier_dropout=0)

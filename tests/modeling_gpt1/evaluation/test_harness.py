@@ -249,16 +249,18 @@ def test_calibration_asks_for_the_answers_alone(ours, data_dir, tmp_path):
     specified, _ = local_rows.specify_tasks(["copa"], data_dir, calibrate=True)
     results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
     results["asked"], (sample, _) = ["copa"], results["samples"]["copa"]
-    assert list(figures(add_facts(results, ours, calibrated=True), "copa")) == ["acc", "acc_mutual_info"]
+    assert list(figures(add_facts(results, ours), "copa")) == ["acc", "acc_mutual_info"]
     assert chance_of(results, "copa") == 0.5
     with_question, alone = ([of[0][0] for of in sample["resps"][:2]], [of[0][0] for of in sample["resps"][2:]])
     gains = [one - other for one, other in zip(with_question, alone, strict=True)]
     assert sample["acc_mutual_info"] == float(gains[0] > gains[1])
 
 
-def test_what_has_no_question_is_not_calibrated_and_shots_leave_the_row_that_is_asked_out(data_dir, tmp_path):
+def test_what_has_no_question_is_not_calibrated_and_shots_leave_the_row_that_is_asked_out(ours, data_dir, tmp_path):
     tasks, _ = local_rows.specify_tasks(["blimp_adjunct_island", "winogrande"], data_dir, calibrate=True)
     assert [one["metric"] for task in tasks for one in task.config.metric_list] == ["acc", "acc"]
+    results = simple_evaluate(ours, tasks=tasks, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
+    assert add_facts(results, ours)["n-samples"]["winogrande"]["chance"] == 0.5
     choices = {"text": TEXTS[1:5], "label": [*"ABCD"]}
     rows = [{"question": f"q{at}", "choices": choices, "answerKey": "C"} for at in range(6)]
     for split in ("test", "validation"):

@@ -156,7 +156,8 @@ def test_a_token_that_ends_a_continuation(model, tiny_tokenizer, stop):
 
 def test_a_continuation_begins_a_new_word(model, tiny_tokenizer):
     def first_text(prompt):
-        return continue_prompts(model, tiny_tokenizer, [prompt], max_new_tokens=6, do_sample=False)[0][0]
+        options = {"max_new_tokens": 6, "stop": None, "do_sample": False}
+        return continue_prompts(model, tiny_tokenizer, iter([prompt]), **options)[0][0]
 
     expected = tiny_tokenizer.decode(loop(model, tiny_tokenizer, "the old far", 6))
     assert first_text("the old far") == " " + expected

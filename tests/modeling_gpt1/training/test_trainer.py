@@ -111,6 +111,16 @@ class TestEvaluation:
         assert evaluation["eval_rows"] == 11 and evaluation["eval_loss"] == whole["eval_loss"]
         assert prediction.predictions.tolist() == expected.predictions.tolist()
 
+    def test_what_a_subclass_adds_to_the_loss_is_evaluated(self, tmp_path):
+        class WithMore(GPT1Trainer):
+            def compute_loss(self, *args, **kwargs):
+                loss, outputs = super().compute_loss(*args, **kwargs)
+                return loss + 10, outputs
+
+        trainer = make_trainer("entailment", tmp_path, 8, 1)
+        expected, trainer.__class__ = trainer.evaluate()["eval_loss"] + 10, WithMore
+        assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
+
     def test_predictions_are_the_task_logits_alone(self, tmp_path):
         trainer = make_trainer("entailment", tmp_path, 8, 1)
         prediction = trainer.predict(trainer.eval_dataset)
@@ -188,6 +198,11 @@ class TestFit:
     def test_parts_that_do_not_fit(self, changes, message, tmp_path):
         with pytest.raises(ValueError, match=message):
             self._trainer(tmp_path, **changes)
+
+    def test_an_update_counts_the_rows_of_all_processes(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(GPT1TrainingArguments, "world_size", 2)
+        with pytest.raises(ValueError, match="`average_tokens_across_devices` is False: .* Leave it out"):
+            self._trainer(tmp_path, average_tokens_across_devices=False)
 
     @pytest.mark.parametrize(
         ("trainer_class", "make", "message"),
