@@ -33,12 +33,12 @@ def test_a_model_of_the_defaults_has_the_published_number_of_weights():
 
 def test_names_of_checkpoints_are_accepted_and_read_back():
     config = GPT1Config(n_embd=48, n_layer=3, n_head=6, n_positions=20, afn="relu")
-    assert config.hidden_size == config.n_embd == 48
-    assert config.num_hidden_layers == config.n_layer == 3
-    assert config.num_attention_heads == config.n_head == 6
+    assert config.hidden_size == config.n_embd == 48 and config.num_hidden_layers == config.n_layer == 3
+    assert config.num_attention_heads == config.n_head == 6 and config.intermediate_size == 4 * 48
     assert config.max_position_embeddings == config.n_positions == config.n_ctx == 20
     assert config.hidden_act == config.afn == "relu"
-    assert GPT1Config(n_ctx=30).max_position_embeddings == 30
+    config_of_two = GPT1Config(n_ctx=30, intermediate_size=9)
+    assert (config_of_two.max_position_embeddings, config_of_two.intermediate_size) == (30, 9)
     assert config.to_dict().keys().isdisjoint(GPT1Config.attribute_map)
     config.afn, config.n_layer = "gelu", 4
     assert (config.hidden_act, config.num_hidden_layers) == ("gelu_pytorch_tanh", 4)
