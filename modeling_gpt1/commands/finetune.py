@@ -380,7 +380,8 @@ def main(arguments: list[str]) -> None:
     if data_args.metric_name is not None:
         task = replace(task, metrics=(data_args.metric_name,))
     of_splits = [f"{split}_" for split in task.validation_splits] if len(task.validation_splits) > 1 else [""]
-    runs.check_metric(training_args, [f"{of}{score}" for of in of_splits for score in ("loss", *task.metrics)])
+    scores = ("loss", *task.metrics, "task_loss", "lm_loss")
+    runs.check_metric(training_args, [f"{of}{score}" for of in of_splits for score in scores])
     if not training_args.do_train:
         task = check_labels(task, splits, config)
     places = choose_rows(data_args, training_args, task, splits)
