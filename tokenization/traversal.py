@@ -122,10 +122,7 @@ def cut_pair(first: Sequence[int], second: Sequence[int], budget: int) -> tuple[
 def cut_choices(
     context: Sequence[int], question: Sequence[int], choices: Sequence[Sequence[int]], budget: int
 ) -> tuple[list[int], list[list[int]]]:
-    """Cuts context, question and choices so that context, question and any one choice have `budget` tokens in total.
-
-    Returns the context with the question, and the choices; see `multiple_choice`.
-    """
+    """The context with the question, and the choices: both and any one choice have `budget` tokens at most."""
     room = budget - max(len(choice) for choice in choices)
     kept_context = list(context[: max(1, room - len(question))])
     kept_question = list(question[: max(1, room - len(kept_context))])

@@ -158,8 +158,9 @@ class RunCallback(TrainerCallback):
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.is_finished = state.global_step >= state.max_steps
         is_default = (args.logging_strategy, args.logging_steps) == ("steps", TrainingArguments.logging_steps)
-        if is_default:  # evaluations that follow it by default have their own by now
-            args.logging_steps = min(args.logging_steps, max(1, state.max_steps // 10))
+        self.is_short = is_default and state.max_steps < 10 * args.logging_steps
+        if self.is_short:  # evaluations that follow it by default have their own by now
+            args.logging_steps = max(1, state.max_steps // 10)
         state.compute_steps(args, state.max_steps)  # a resumed run logs and saves as often as it is told now
         rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         plan = f"training: {counted(state.max_steps, 'update')} of {counted(rows, 'row')}"
@@ -180,6 +181,9 @@ class RunCallback(TrainerCallback):
                 f"The warm-up of {counted(warm_up, 'update')} does not end within the {state.max_steps:,} of the run: "
                 "its learning rate stays small. Pass --warmup_steps, such as 0.05 for a twentieth."
             )
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_log |= self.is_short and state.global_step == state.max_steps
 
 
 def use_readable_log(trainer: Trainer, evaluated: str = "") -> None:

@@ -93,8 +93,9 @@ def check_arguments(args: TrainingArguments) -> None:
             "evenly. Use 'group_by_length'."
         )
     if args.world_size > 1 and not args.average_tokens_across_devices:
-        why = "an update in which a process has no rows would lose its part of the loss"
-        raise ValueError(f"`average_tokens_across_devices` is False: {why}. Leave it out.")
+        raise ValueError(
+            "`average_tokens_across_devices` is False: a process without rows halves a loss. Leave it out."
+        )
     if args.label_smoothing_factor:
         raise ValueError(
             f"`label_smoothing_factor` is {args.label_smoothing_factor}, but label smoothing would replace the "
