@@ -133,6 +133,10 @@ def test_bash_completes_commands_flags_values_and_files(tmp_path):
     assert complete("gpt1", "generate", "--dtype", "b") == ["bfloat16"]
     assert complete("gpt1", "finetune", "--train_file", "ro") == ["rows.csv"]
     assert complete("gpt1", "predict", "ro") == ["rows.csv"]
+    for script in map(completion.script, ("bash", "zsh", "fish")):
+        for command in COMMANDS:
+            flags = [action.option_strings[0] for action in parser_of(command)._actions if action.option_strings]
+            assert [of for of in (command, *flags) if of.strip("-") not in script] == []
 
 
 def test_an_id_whose_owner_has_the_name_of_a_folder_is_left_to_the_hub(tmp_path, monkeypatch):

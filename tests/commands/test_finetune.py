@@ -108,9 +108,8 @@ def training(output: Path, *more: str) -> list[str]:
 )
 def test_a_short_run_logs_its_losses_and_evaluates_as_before(options, steps, tokenizer_folder, tmp_path):
     words = training(tmp_path / "out", "--max_steps", "23", "--eval_strategy", "steps", "--report_to", "none")
-    words += ["--metric_for_best_model", "task_loss"]  # of the run, and of no task
     at = words.index("--logging_steps")
-    words = [*words[:at], *words[at + 2 :], *options]
+    words = [*words[:at], *words[at + 2 :], *options, "--metric_for_best_model", "task_loss"]  # of no task
     data = own_data("classification", tmp_path, repeat=40)
     finetune.main([*data, *fresh_model(tokenizer_folder), *words])
     history = read_json(tmp_path / "out" / "trainer_state.json")["log_history"]

@@ -82,11 +82,8 @@ def run(kind: str, folder: Path, model: Path, output: Path, *more: str) -> None:
 
 def by_hand(kind: str, folder: Path) -> list[list[float]]:
     """Scores of each row by transformers alone."""
-    auto_class = (
-        transformers.AutoModelForMultipleChoice
-        if kind == "multiple_choice"
-        else transformers.AutoModelForSequenceClassification
-    )
+    head = "MultipleChoice" if kind == "multiple_choice" else "SequenceClassification"
+    auto_class = getattr(transformers, f"AutoModelFor{head}")
     model, tokenizer = auto_class.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
     scores = []
     for row in ROWS[kind]:
@@ -185,11 +182,8 @@ def test_scores_do_not_depend_on_padding_whatever_the_configuration_calls_paddin
 def test_a_model_without_a_table_of_tokens(folders, tmp_path):
     """CANINE hashes characters, so no number of weights is to be compared with its vocabulary of a million."""
     sizes = {**SIZES, "num_hash_buckets": 64, "downsampling_rate": 2, "local_transformer_stride": 8}
-    save(
-        tmp_path / "canine",
-        transformers.CanineModel(transformers.CanineConfig(**sizes)),
-        transformers.CanineTokenizer(model_max_length=64),
-    )
+    canine = transformers.CanineModel(transformers.CanineConfig(**sizes))
+    save(tmp_path / "canine", canine, transformers.CanineTokenizer(model_max_length=64))
     with pytest.raises(NotImplementedError):
         transformers.CanineModel(transformers.CanineConfig(**sizes)).get_input_embeddings()
     parts = prepare_finetuning(tmp_path / "canine", entailment_task(folders))
@@ -198,9 +192,8 @@ def test_a_model_without_a_table_of_tokens(folders, tmp_path):
 
 def test_positions_in_a_table_of_another_class():
     """I-BERT's tables are quantised, and its positions begin after that of padding, as RoBERTa's."""
-    model = transformers.IBertModel(
-        transformers.IBertConfig(**{**SIZES, "max_position_embeddings": 98}, pad_token_id=1)
-    )
+    config = transformers.IBertConfig(**{**SIZES, "max_position_embeddings": 98}, pad_token_id=1)
+    model = transformers.IBertModel(config)
     assert not isinstance(model.embeddings.position_embeddings, torch.nn.Embedding)
     assert longest_sequence(model) == 96
 

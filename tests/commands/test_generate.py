@@ -93,6 +93,8 @@ def test_the_seed_decides_what_is_drawn(run):
     first, same, other = (run(*two, "--seed", seed) for seed in ("3", "3", "4"))
     assert first == same != other
     assert [len(record["continuations"]) for record in read_rows(first)] == [2, 2, 2]
+    for bound in (["--top_k", "1"], ["--top_k", "0", "--top_p", "0.0001"]):  # of the most likely token alone
+        assert read_rows(run("--prompts", *PROMPTS, *bound)) == GREEDY
 
 
 def test_texts_end_before_a_string_or_a_token(run):
