@@ -97,11 +97,11 @@ def read_folder(folder: Path) -> tuple[PreTrainedModel, GPT1Tokenizer | None]:
             "finetune-transformer-lm) or a folder that `save_pretrained` wrote; `hf download "
             "openai-community/openai-gpt --local-dir …` fetches one from the hub."
         )
-    config = GPT1Config.from_pretrained(folder)
-    architecture = (config.architectures or [None])[0]
+    architecture = (GPT1Config.get_config_dict(folder)[0].get("architectures") or [None])[0]
     if architecture not in CLASSES:
         needed = f"one of {', '.join(CLASSES)} is needed"
         raise ValueError(f"{folder / CONFIG_NAME}: `architectures` names {architecture}, but {needed}.")
+    config = GPT1Config.from_pretrained(folder)
     config.dtype = None  # "auto" then means that of the weights: no number changes
     model_class = CLASSES[architecture]
     model = load(model_class, folder, config=config, dtype="auto")

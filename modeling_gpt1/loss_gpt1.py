@@ -194,7 +194,7 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
 
     Args:
         task_logits (`torch.Tensor` of shape `[B, K]`): scores.
-        labels (`[B]`; `[B, K]` for multi-label classification): the class, the number or, for every class,
+        labels (`[B]` or `[B, 1]`; `[B, K]` for multi-label classification): the class, the number or, for every class,
             whether it holds. The label −100 is ignored.
         config ([`GPT1Config`]): regression uses the squared error of one score, multi-label classification the mean
             of binary cross-entropies over the example's labels, other tasks the cross-entropy.
@@ -204,6 +204,7 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
             exist is an IndexError of torch's.
     """
     is_multi_label = config.problem_type == "multi_label_classification"
+    labels = labels.squeeze(1) if labels.shape[1:] == (1,) and not is_multi_label else labels
     needed = task_logits.shape[: 2 if is_multi_label else 1]
     if labels.shape != needed:
         raise ValueError(
@@ -212,15 +213,14 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
             "`input_ids`."
         )
     if is_multi_label:
-        is_ignored = labels == -100
-        if can_read(labels) and (is_wrong := ~((labels >= 0) & (labels <= 1) | is_ignored)).any():
+        if can_read(labels) and (is_wrong := ~((labels >= 0) & (labels <= 1) | (labels == -100))).any():
             example, label = first_place(is_wrong)
             raise ValueError(
                 f"Label {label} of example {example} is {labels[example, label].item()}, but it must be from 0 (the "
                 "class does not apply) to 1 (it applies), or -100 for none."
             )
         losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
-        return losses.masked_fill(is_ignored, 0.0).sum(-1) / count_labels(labels).clamp(min=1)
+        return losses.masked_fill(labels == -100, 0.0).sum(-1) / count_labels(labels).clamp(min=1)
     if config.problem_type == "regression":  # a model with a task head sets it, see `config_for_task`
         losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
     elif is_whole(labels):  # the loss of the label -100 is 0

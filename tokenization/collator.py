@@ -44,7 +44,7 @@ class BlockCollator:
 
     def __call__(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, "torch.Tensor | BatchPlan"]:
         """`input_ids`, `attention_mask` and `labels`, each `[B, T]`, and `plan`; labels are -100 at padding."""
-        id_lists = {"input_ids": [list(row["input_ids"]) for row in rows]}
+        id_lists = {"input_ids": [np.asarray(row["input_ids"]).tolist() for row in rows]}
         batch = dict(self.tokenizer.pad(id_lists, padding_side="right", return_tensors="pt"))
         batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, NO_LABEL)
         for labels, row in zip(batch["labels"], rows, strict=True):

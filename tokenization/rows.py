@@ -95,6 +95,8 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         reason = error
         while reason.__cause__ is not None:
             reason = reason.__cause__
+        if getattr(reason, "filename", None) not in (None, path, str(path)) or "disk space" in str(reason):
+            raise  # of the cache
         remedy = "Correct the file, and save it in UTF-8."
         if isinstance(reason, UnicodeDecodeError):
             remedy = to_utf8(path, reason)

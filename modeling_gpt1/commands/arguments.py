@@ -7,7 +7,7 @@ import sys
 import warnings
 from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
@@ -193,9 +193,10 @@ class CommandParser(HfArgumentParser):
 
 
 def parser_of(command: str) -> CommandParser:
-    """The parser of a command, with the dataclasses that its module names."""
+    """The parser of a command, with the dataclasses that its module names, or the last that it defines."""
     module = import_module(f"{__package__}.{command.replace('-', '_')}")
-    return CommandParser(command, *getattr(module, "ARGUMENTS", ()), basics=getattr(module, "BASICS", None))
+    own = [one for one in vars(module).values() if is_dataclass(one) and one.__module__ == module.__name__]
+    return CommandParser(command, *getattr(module, "ARGUMENTS", own[-1:]), basics=getattr(module, "BASICS", None))
 
 
 def with_flags(parser: CommandParser, text: str) -> str:
@@ -253,7 +254,7 @@ def check_model(flag: str, name: str | None, revision: str | None = None) -> Non
     near = "" if "/" in name else nearest(name, ["gpt1-novels"])  # owner/gpt1-novels may be another
     if newest := max(Path(name).glob("checkpoint-*/config.json"), key=os.path.getmtime, default=None):
         near = f", but {newest.parent} is"  # of a run that did not end
-    if Path(name).exists() or name.count("/") > 1 or is_beside_models or near:
+    if Path(name).exists() or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name, re.ASCII) or is_beside_models or near:
         which = f"{flag} {name} is no folder with a config.json{near}"
         raise ValueError(f"{which}. Pass one, or a hub id such as owner/name.")
     if HF_HUB_OFFLINE and not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):

@@ -25,9 +25,6 @@ class ConversionArguments:
     num_attention_heads: int = HfArg(default=12, help="Of OpenAI's release, whose files do not record it.")
 
 
-ARGUMENTS = (ConversionArguments,)
-
-
 def main(arguments: list[str]) -> None:
     (args,) = parser_of("convert").read(arguments)
     model = convert_checkpoint(args.source, args.output_dir, args.num_attention_heads)

@@ -20,7 +20,7 @@ from transformers.hf_argparser import HfArg
 from ..evaluation import babylm, report
 from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
 from ..storage.reading import one_save
-from ..storage.writing import write_atomically
+from ..storage.writing import atomic_file, write_atomically
 from .arguments import at_revision, parser_of
 from .zero_shot import ScoringArguments, load_scorer
 
@@ -118,9 +118,6 @@ def ask_ages(path: Path, model: str, arguments: EvaluationArguments):
     return babylm.Answer(metrics, {}, len(rows), None, {"metadata": about, "results": rows}, "AoA_word")
 
 
-ARGUMENTS = (EvaluationArguments,)
-
-
 def main(arguments: list[str]) -> None:
     parser = parser_of("evaluate")
     (args,) = parser.read(arguments)
@@ -131,8 +128,8 @@ def main(arguments: list[str]) -> None:
 
     from ..evaluation.local_rows import specify_tasks
 
-    output, rows, end = Path(args.output_dir), [], f"-{args.revision}" if args.revision else ""
-    ends = [end] if args.checkpoints is None else [f"-{model['step']}" for model in models]
+    output, rows, of_run = Path(args.output_dir), [], f"-{args.revision}" if args.revision else ""
+    ends = [of_run] if args.checkpoints is None else [f"-{model['step']}" for model in models]
     if found := [name for of in ends if (output / (name := f"results{of}.json")).exists()]:
         raise ValueError(f"--output_dir {output} has {found[0]} already. Pass another folder.")
     output.mkdir(parents=True, exist_ok=True)
@@ -147,7 +144,7 @@ def main(arguments: list[str]) -> None:
         if shots and drawn_from and shots + (task.fewshot_cfg.split == task.config.test_split) > len(drawn_from):
             found = f"draws from {len(drawn_from)} in all, which may have the row that is asked"
             raise ValueError(f"--num_fewshot is {shots}, but task {task.config.task!r} {found}.")
-    for model in models:
+    for model, end in zip(models, ends, strict=True):
         results: dict | None = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
         if by_harness:
             results = evaluate(model["model"], specified, names, args)
@@ -155,8 +152,7 @@ def main(arguments: list[str]) -> None:
             continue
         if places:
             ask_challenge(results, places, model, run, args)
-        name = f"results{end}.json" if args.checkpoints is None else f"results-{model['step']}.json"
-        write_atomically(output / name, json.dumps(results, indent=2, default=str) + "\n")
+        write_atomically(output / f"results{end}.json", json.dumps(results, indent=2, default=str) + "\n")
         rows.append({**model, "results": results})
         print(text := report.table(results, model), flush=True)
         if args.checkpoints is None:
@@ -166,6 +162,7 @@ def main(arguments: list[str]) -> None:
     if args.checkpoints is not None:
         found_curves = report.curves(rows)
         write_atomically(output / "curves.json", json.dumps(found_curves, indent=2) + "\n")
-        report.draw(found_curves, output / "curves.png")
-    parser.write_settings(output / f"evaluate_run{end}.yaml")  # the run.yaml of a model's folder stays
+        with atomic_file(output / "curves.png") as file:
+            report.draw(found_curves, file.buffer)
+    parser.write_settings(output / f"evaluate_run{of_run}.yaml")  # the run.yaml of a model's folder stays
     print(f"written to {output}")

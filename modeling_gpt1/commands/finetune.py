@@ -155,6 +155,9 @@ def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments, lo
     if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
         raise ValueError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
     check_launch(training_args)
+    for name, usual in (("prediction_loss_only", False), ("eval_do_concat_batches", True), ("label_names", None)):
+        if getattr(training_args, name) != usual:
+            raise ValueError(f"--{name} leaves no predictions to write. Leave it out.")
     if not training_args.do_train:
         if training_args.push_to_hub:
             raise ValueError("--push_to_hub uploads a model after training. Pass --do_train, or leave it out.")
@@ -188,10 +191,8 @@ def check_labels(task: Task, splits: DatasetDict, config: PreTrainedConfig) -> T
     is_labelled = any(task.columns["label"] in rows.column_names for rows in splits.values())
     if is_labelled and has_several != task.multi_label:
         gives, have = ("several labels" if several else "one label" for several in (has_several, task.multi_label))
-        raise ValueError(
-            f"The model gives each row {gives} (`problem_type`), but the rows have {have}. Pass rows of its kind, or "
-            "--do_train to train it for these."
-        )
+        how = "Pass rows of its kind, or --do_train to train it for these"
+        raise ValueError(f"The model gives each row {gives} (`problem_type`), but the rows have {have}. {how}.")
     return replace(task, multi_label=has_several)
 
 
@@ -234,8 +235,6 @@ def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, 
 
 def draw_places(num_rows: int, limit: int | None, seed: int) -> np.ndarray:
     """All row indices, or `limit` of them drawn at random and sorted, so that a sorted file is sampled throughout."""
-    if limit is None or limit >= num_rows:
-        return np.arange(num_rows)
     return np.sort(np.random.default_rng(seed).permutation(num_rows)[:limit])
 
 
@@ -406,9 +405,8 @@ def main(arguments: list[str]) -> None:
     elif data_args.max_length is None:
         collator.max_length = min(collator.max_length, tokenizer.model_max_length)
     chosen = {use: {name: splits[name].select(at) for name, at in of_use.items()} for use, of_use in places.items()}
-    lines = []
-    if training_args.process_index == 0:
-        lines = check_rows(collator, chosen, task, data_args, model_args.allow_unknown_text)
+    is_first, checked = training_args.process_index == 0, (task, data_args, model_args.allow_unknown_text)
+    lines = check_rows(collator, chosen, *checked) if is_first else []
     trainer = GPT1Trainer(
         args=training_args,
         train_dataset=chosen["train"].get(task.train_split),
@@ -427,7 +425,7 @@ def main(arguments: list[str]) -> None:
         runs.publish(
             trainer,
             None if model_args.n_transfer == -1 else start,  # -1 keeps no weights of the checkpoint
-            f"gpt1 predict {training_args.output_dir} --file ROWS.csv",
+            "gpt1 predict {} --file ROWS.csv",
             license=model_args.license,
             language=model_args.language,
             dataset=task.name,

@@ -107,9 +107,6 @@ def talk(model, tokenizer, args: GenerationArguments) -> None:
         print()
 
 
-ARGUMENTS = (GenerationArguments,)
-
-
 def main(arguments: list[str]) -> None:
     args = read_with_model("generate", arguments)
     prompts = args.prompts + (read_prompts(Path(args.prompt_file)) if args.prompt_file else [])

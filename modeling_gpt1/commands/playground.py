@@ -28,9 +28,6 @@ class PlaygroundArguments:
     write_space: str | None = HfArg(default=None, help="Write the files of a Space into this new folder and exit.")
 
 
-ARGUMENTS = (PlaygroundArguments,)
-
-
 def main(arguments: list[str]) -> None:
     parser = parser_of("playground")
     (args,) = parser.read(arguments)

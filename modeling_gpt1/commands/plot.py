@@ -15,6 +15,7 @@ from pathlib import Path
 from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import get_last_checkpoint
 
+from ..storage.writing import atomic_file
 from .arguments import parser_of
 
 # Title by metric.
@@ -73,9 +74,6 @@ def draw(runs: dict[str, list[dict]]):
     return figure
 
 
-ARGUMENTS = (PlotArguments,)
-
-
 def main(arguments: list[str]) -> None:
     parser = parser_of("plot")
     parser.add_argument("runs", nargs="+", type=Path, help="output folders of runs")
@@ -83,6 +81,7 @@ def main(arguments: list[str]) -> None:
     runs = {str(folder).replace("$", r"\$"): read_run(folder) for folder in positional.runs}  # no formula
     from matplotlib import rc_context
 
-    with rc_context({"axes.formatter.min_exponent": 4}):  # 90 rather than 9 × 10¹
-        draw(runs).savefig(plot_args.output_file, dpi=150)
-    print(f"written to {plot_args.output_file}")
+    path = plot_args.output_file
+    with rc_context({"axes.formatter.min_exponent": 4}), atomic_file(path) as file:  # 90 rather than 9 × 10¹
+        draw(runs).savefig(file.buffer, dpi=150, format=path[-3:])
+    print(f"written to {path}")

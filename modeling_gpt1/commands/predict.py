@@ -147,9 +147,6 @@ def without_time(cell: Any) -> Any:
     return str(cell).removesuffix(" 00:00:00") if isinstance(cell, datetime) else cell
 
 
-ARGUMENTS = (PredictionArguments,)
-
-
 def main(arguments: list[str]) -> None:
     args = read_with_model("predict", arguments)
     with one_save(args.model):

@@ -126,10 +126,8 @@ class StartArguments(runs.ModelArguments):
             raise ValueError(f"--preset {self.preset} is for a fresh model, not --model {self.model}. Leave one out.")
         super().__post_init__()
         if self.num_merges is not None and (self.tokenizer_name or self.model):
-            raise ValueError(
-                f"--num_merges {self.num_merges} learns a tokenizer, but that of {self.tokenizer_name or self.model} "
-                "was given. Leave one of them out."
-            )
+            has = f"--num_merges {self.num_merges} learns a tokenizer, but that of {self.tokenizer_name or self.model}"
+            raise ValueError(f"{has} was given. Leave one of them out.")
 
 
 def check_run(
@@ -152,17 +150,13 @@ def check_run(
     if (was := before.get("world_size", now)) != now and "gradient_accumulation_steps" in kept:
         raise ValueError(f"{checkpoint} counted words for {was} processes. Start {was}, not {now}, or another run.")
     if corpus_args.max_words and training_args.max_steps > 0:
-        raise ValueError(
-            f"--max_words {corpus_args.max_words} says how long the run is, and so does --max_steps "
-            f"{training_args.max_steps}. Leave one of them out."
-        )
+        both = f"--max_words {corpus_args.max_words} says how long the run is, and so does --max_steps"
+        raise ValueError(f"{both} {training_args.max_steps}. Leave one of them out.")
     if corpus_args.streaming and training_args.max_steps <= 0:
         raise ValueError("--streaming reads text of unknown length. Pass the number of updates as --max_steps.")
     if corpus_args.source("validation") is None and training_args.eval_strategy != "no":
-        raise ValueError(
-            f"--eval_strategy {training_args.eval_strategy.value} needs held-out text. Pass --validation_files or "
-            "--validation_split."
-        )
+        needs = f"--eval_strategy {training_args.eval_strategy.value} needs held-out text"
+        raise ValueError(f"{needs}. Pass --validation_files or --validation_split.")
     if model_args.model is None and family.is_causal:  # others add tokens of their tokenizer
         family.block_length(model_args.fresh_config(), corpus_args.block_length)
     if corpus_args.streaming and family.draws_blocks:
@@ -347,11 +341,10 @@ def main(arguments: list[str]) -> None:
     # The card names a file by its last two parts: the rest of the path means nothing on other machines.
     places = (corpus_args.train_files, corpus_args.validation_files)
     read, held_out = (", ".join("/".join(Path(file).parts[-2:]) for file in files) for files in places)
-    following = "gpt1 generate {}" if family.is_causal else "gpt1 finetune --model {} …"
     runs.publish(
         trainer,
         model_args.model,
-        following.format(training_args.output_dir),
+        "gpt1 generate {}" if family.is_causal else "gpt1 finetune --model {} …",
         language=model_args.language,
         license=model_args.license,
         dataset=corpus_args.dataset_name or read,

@@ -40,9 +40,6 @@ def saved_revisions(model: str) -> dict[str, int]:
     return dict(sorted(words.items(), key=lambda pair: pair[1]))
 
 
-ARGUMENTS = (PushArguments,)
-
-
 def main(arguments: list[str]) -> None:
     parser = parser_of("push")
     parser.add_argument("folder", help="the folder of the run")

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import logging
+import shlex
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -103,10 +104,8 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     if folder.is_file():
         raise ValueError(f"--output_dir {folder} is a file. Pass a folder.")
     if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
-        raise ValueError(
-            f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, "
-            "or pass another folder."
-        )
+        how = "--resume_from_checkpoint auto to resume the run that wrote it"
+        raise ValueError(f"--output_dir {folder} is not empty. Pass {how}, or pass another folder.")
     checkpoint = checkpoint_to_resume(args.resume_from_checkpoint, args.output_dir)
     settings = checkpoint and Path(checkpoint).parent / SETTINGS
     before = read_settings(settings) if settings and settings.is_file() else {}
@@ -241,8 +240,9 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
 
 
 def publish(trainer: Trainer, start: str | None, following: str, **facts) -> None:
-    """Writes the card, uploads the output folder if --push_to_hub is given, and names the command that follows."""
+    """Writes the card, uploads the folder if --push_to_hub is given, and names the next command."""
     # A local folder means nothing to readers of the card.
     facts["finetuned_from"] = None if start is None or Path(start).exists() else start
     (trainer.push_to_hub if trainer.args.push_to_hub else trainer.create_model_card)(**facts)
+    following = following.format(shlex.quote(trainer.args.output_dir))
     logger.info(f"written to {trainer.args.output_dir}: model, tokenizer, card and results. Next: {following}")

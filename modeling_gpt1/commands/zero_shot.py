@@ -89,7 +89,6 @@ def load_questions(name: str, arguments: ZeroShotArguments) -> tuple[str, list[d
     return split, *drawn
 
 
-ARGUMENTS = (ZeroShotArguments,)
 AUTO_CLASSES = {CausalLMScorer: AutoModelForCausalLM, MaskedLMScorer: AutoModelForMaskedLM}
 AUTO_CLASSES[DenoisingLMScorer] = AutoModelForSeq2SeqLM
 

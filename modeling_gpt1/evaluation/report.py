@@ -1,7 +1,7 @@
 """Results of lm-evaluation-harness as a table and as curves over a run."""
 
 import math
-from pathlib import Path
+from typing import BinaryIO
 
 from tokenization.rows import counted
 
@@ -99,7 +99,7 @@ def curves(rows: list[dict]) -> list[dict]:
     return found
 
 
-def draw(found: list[dict], path: Path) -> None:
+def draw(found: list[dict], file: BinaryIO) -> None:
     """One panel per task: the metric over the tokens seen, two standard errors, and chance."""
     from matplotlib.figure import Figure  # imported only to draw
 
@@ -117,4 +117,4 @@ def draw(found: list[dict], path: Path) -> None:
         axes.set_title(f"{curve['task']}, {curve['metric']}", parse_math=False)
         axes.set_xlabel({"tokens": "tokens seen", "step": "updates"}[over])
         axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=150)
+    figure.savefig(file, dpi=150)

@@ -28,7 +28,7 @@ class _SharedArguments(TrainingArguments):
     pack_sequences: bool = HfArg(default=True, help="Skip padding, compute a shared context once.")
 
     def __post_init__(self):
-        is_cost = (self.metric_for_best_model or "").endswith(("perplexity", "mse", "mae"))
+        is_cost = (self.metric_for_best_model or "").endswith(("perplexity", "mse", "mae", "mape", "mase"))
         if self.greater_is_better is None and is_cost:
             self.greater_is_better = False
         super().__post_init__()

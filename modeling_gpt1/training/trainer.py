@@ -8,7 +8,6 @@ does stays there. These classes add the component losses, their exact evaluation
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,6 +81,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         self.accelerator.dataloader_config.dispatch_batches = False
         # Processes gather results of one size. The rows that fill a batch are left out again.
         self.accelerator.dataloader_config.even_batches = True
+        self.accelerator.dataloader_config.use_seedable_sampler = True  # the other resumes with another order
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
@@ -135,8 +135,9 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        # The model returns the losses of each example, so `num_items_in_batch` is not needed.
-        loss, outputs = super().compute_loss(model, {**inputs}, True)
+        # The model returns the losses of each example, so that only a loss function of the user's needs their number.
+        num_items_in_batch = None if self._has_own_loss else num_items_in_batch
+        loss, outputs = super().compute_loss(model, {**inputs}, True, num_items_in_batch)
         example_losses = self._losses_of_examples(inputs, outputs) if self._has_own_loss else None
         if example_losses is not None:
             self._example_losses.append(self.gather_function(example_losses))
@@ -170,7 +171,10 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def hyperparameter_search(self, hp_space=None, compute_objective=None, *args, **kwargs) -> BestRun | list[BestRun]:
         """As in transformers, but the default objective is the loss: the sum of losses and metrics means nothing."""
-        return super().hyperparameter_search(hp_space, compute_objective or itemgetter("eval_loss"), *args, **kwargs)
+        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else None
+        losses = [f"eval_{name}_loss" for name in sets] if sets else ["eval_loss"]
+        objective = compute_objective or (lambda metrics: sum(metrics[name] for name in losses) / len(losses))
+        return super().hyperparameter_search(hp_space, objective, *args, **kwargs)
 
     # ---- Hub
 
@@ -290,6 +294,11 @@ class GPT1Trainer(_GPT1BaseTrainer):
             self.compute_loss_func = lambda outputs, labels, num_items_in_batch: task_loss(
                 outputs["logits"], labels, settings, num_items_in_batch
             )
+
+    def begin_run(self) -> None:
+        super().begin_run()
+        if getattr(self.args, "lm_coef", None) is not None and hasattr(self._own_model, "lm_head"):
+            self._own_model.config.lm_coef = self.args.lm_coef  # a search sets it after it has made the model
 
     def _scores(self, model: torch.nn.Module) -> Callable:
         """The model, or the scores of a model of another family on the same batches."""

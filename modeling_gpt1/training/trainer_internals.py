@@ -96,6 +96,7 @@ class ResumableTrainer(Trainer):
                 checkpoint.check_architecture(self._checkpoint, own_model.config)
                 checkpoint.check_optimizer(self._checkpoint, self.args)
                 self.args.eval_on_start = False  # that evaluation is in the log
+                self.args.restore_callback_states_from_checkpoint = True  # such as the patience of early stopping
             forget_evaluation(self)
             trainer_utils.logger.addFilter(_is_said)
             try:
@@ -164,6 +165,8 @@ class ResumableTrainer(Trainer):
             self.args.dataloader_drop_last, self.data_collator = drops, collator
         if is_shared:
             share_rows(loader)
+        if is_training and drops and has_length(loader) and not len(loader):
+            raise ValueError("`dataloader_drop_last` drops all rows: they fill no batch. Leave it out.")
         return loader
 
     def _track_num_input_tokens(self, inputs):

@@ -1,5 +1,6 @@
 """The entry point: its help, refusals, what becomes of errors, and both ways to start it."""
 
+import io
 import json
 import os
 import re
@@ -10,7 +11,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 from huggingface_hub.errors import HTTPError
+from safetensors.torch import save_file
 
 from modeling_gpt1 import commands
 from modeling_gpt1.commands import entry
@@ -46,6 +49,13 @@ def test_the_version_imports_the_standard_library_alone(tmp_path):
     command = [sys.executable, "-I", "-S", "-c", installed, "--version"]
     first, imported = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
     assert first == "gpt1 1.2.3" and json.loads(imported) == ["__main__", "entry"]
+
+
+def test_every_text_is_printed_whatever_the_terminal_reads(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    entry.main(["--help"])
+    print("“·”", flush=True)
+    assert sys.stdout.buffer.getvalue().endswith("\n“·”\n".encode())
 
 
 def test_every_command_has_a_module_and_the_pages_name_it():
@@ -144,6 +154,9 @@ def test_files_that_were_cut_short(capsys, tmp_path, tiny_tokenizer):
     for action in (lambda: safe_open(tmp_path / "model.safetensors", "pt"), lambda: open_tokenizer(tmp_path)):
         code, text = end_of(None, capsys, action)
         assert code == 2 and "It is damaged. Copy or download the folder again." in text
+    weights = {"weight": torch.ones(2)}  # `tmp_path` is a folder, and cannot be written to
+    code, text = end_of(None, capsys, lambda: save_file(weights, tmp_path))
+    assert code == 2 and text.endswith(". Make room, or pass another folder.\n") and "damaged" not in text
 
 
 def test_mistakes_in_the_code_keep_their_traceback():

@@ -2,6 +2,7 @@
 
 import json
 
+import matplotlib
 import pytest
 from helpers_evaluation import only_few_tasks, write_tasks
 from helpers_refusals import refusal
@@ -71,7 +72,8 @@ def test_the_checkpoints_of_a_run(save_model, data_dir, tmp_path):
 def test_a_task_with_dollars_is_no_formula(tmp_path):
     name = r"runs_$\no$"  # as a formula it is a wrong one
     curve = {"task": name, "metric": "acc", "chance": 0.5, "points": [{"tokens": 9, "value": 0.5, "stderr": None}]}
-    report.draw([curve], tmp_path / "tasks.svg")
+    with matplotlib.rc_context({"savefig.format": "svg"}), (tmp_path / "tasks.svg").open("wb") as file:
+        report.draw([curve], file)
     assert name in (tmp_path / "tasks.svg").read_text()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import resource
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,14 @@ def test_a_picture_is_written(tmp_path, capsys):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"written to {tmp_path / 'curves.png'}\n"
     plot.main([*runs, "--output_file", str(tmp_path / "curves.svg")])  # texts are comments there
+    before, limits = (tmp_path / "curves.png").read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # files no longer than this: EFBIG
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            plot.main([*runs, "--output_file", str(tmp_path / "curves.png")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "curves.png").read_bytes() == before
     assert "10^" not in (svg := (tmp_path / "curves.svg").read_text()) and r"\mathdefault{0.1}" in svg
 
 

@@ -35,6 +35,8 @@ WRONG = [
     ([*TEXT, "--validation_files", "{0}/*.txt"], "{0}/book.txt is in --train_files and in --validation_files"),
     ([*FILES, *START[:-1], "--do_eval", "--n_transfer", "1"], "--n_transfer 1 leaves layers to train", "--do_train"),
     (["generate", "{0}/modle"], "generate: model {0}/modle is no folder"),
+    (["generate", "my modle"], "generate: model my modle is no folder with a config.json"),
+    ([*FILES, *START, "--prediction_loss_only", "true"], "--prediction_loss_only leaves no", "Leave it out"),
     ([*GENERATE, "m", "--top_p", "0"], "--top_p is 0.0"),
     ([*GENERATE, "m", "--top_p", "5"], "--top_p is 5.0. Pass a number above 0, up to 1"),
     ([*GENERATE, "m", "--output_file", "{0}/book.txt"], "--output_file {0}/book.txt is there already", "another name"),

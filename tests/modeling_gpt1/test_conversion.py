@@ -404,10 +404,10 @@ def test_weights_of_another_model(openai_folder, tmp_path):
     ):
         save_file(weights, path, metadata={"format": "pt"})
         assert message in refusal(openai_folder, tmp_path / "out")
-    edit_json(openai_folder / "config.json", lambda config: {**config, "architectures": ["OpenAIGPTForTags"]})
-    assert "`architectures` names OpenAIGPTForTags, but one of GPT1Model, GPT1ForCausalLM" in refusal(
-        openai_folder, tmp_path / "out"
-    )
+    for name in ("OpenAIGPTForTags", "GPT1LSTMForCausalLM"):  # 12 heads do not divide an LSTM's 16
+        edit_json(openai_folder / "config.json", lambda _, name=name: {"architectures": [name], "hidden_size": 16})
+        text = refusal(openai_folder, tmp_path / "out")
+        assert f"`architectures` names {name}, but one of GPT1Model, GPT1ForCausalLM" in text
     assert names_in(tmp_path) == {"openai"}
 
 

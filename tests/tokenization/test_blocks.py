@@ -2,6 +2,7 @@
 
 from itertools import chain
 
+import numpy as np
 import pytest
 from datasets import Dataset
 from hypothesis import given
@@ -54,7 +55,7 @@ def test_rows_of_a_dataset():
 
 def test_a_batch_pads_on_the_right_and_predicts_unknown_tokens_too(plain_tokenizer):
     rows = [{"input_ids": [5, 0, 7]}, {"input_ids": [8, 9]}]
-    batch = BlockCollator(plain_tokenizer)(rows)
+    batch = BlockCollator(plain_tokenizer)([{"input_ids": np.array(row["input_ids"])} for row in rows])
     assert {name: tensor.tolist() for name, tensor in batch.items() if name != "plan"} == {
         "input_ids": [[5, 0, 7], [8, 9, 0]],
         "attention_mask": [[1, 1, 1], [1, 1, 0]],

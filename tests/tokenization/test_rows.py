@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
 
+import tokenization
 from tokenization import TASKS, Task, TraversalCollator, load_files, load_task
 from tokenization.rows import PLACE, are_all_labelled, logger, read_file
 
@@ -448,6 +449,16 @@ def test_files_that_cannot_be_read(tmp_path, name, content, parts, caplog, monke
     parts = [part.format(path=path) for part in parts]
     check_refused(lambda: load_files({"train": path}, "classification", {"text": "body"}), path, *parts)
     assert not caplog.messages
+
+
+def test_a_cache_that_cannot_be_written_is_no_fault_of_the_file(tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise OSError(30, "Read-only file system", "/cache")
+
+    (tmp_path / "a.csv").write_text("body\na\nb\n")
+    monkeypatch.setattr(tokenization.rows, "load_dataset", fail)
+    with pytest.raises(OSError, match="Read-only file system: '/cache'$"):
+        read_file(tmp_path / "a.csv")
 
 
 def test_lines_that_a_quotation_mark_joins_are_told(tmp_path, caplog, monkeypatch):

@@ -4,6 +4,7 @@ import re
 import sys
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -153,6 +154,12 @@ def test_metrics_that_nobody_has_or_that_fit_no_such_labels(task, name, shown):
 def test_scores_of_one_label_are_none_of_several(name):
     with pytest.raises(ValueError, match=name):
         find_metric(name, np.eye(2, dtype=int))
+
+
+def test_a_score_of_evaluate_stands_under_the_name_that_was_asked(monkeypatch):
+    given = SimpleNamespace(compute=lambda predictions, references: {"agreement": sum(predictions == references) / 2})
+    monkeypatch.setattr("evaluate.load", lambda name: given)
+    assert compute("kappa", [0, 1], [1, 1]) == {"kappa": 0.5, "agreement": 0.5}
 
 
 def test_scikit_learn_gives_the_micro_f1_of_rows_with_one_class_alone(monkeypatch):

@@ -49,11 +49,13 @@ OF_USERS = (ValueError, ImportError, FloatingPointError, OSError)
 
 
 def main(arguments: list[str] | None = None) -> None:
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # of another encoding, they would refuse some texts
+        getattr(stream, "reconfigure", dict)(encoding="utf-8")
     name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     answers = {
         "-h": lambda: HELP,
         "--help": lambda: HELP,
-        "--version": lambda: f"gpt1 {installed_version()}",
+        "--version": lambda: f"gpt1 {import_module('importlib.metadata').version('gpt1-hf')}",  # takes its time
         "--launch-configs": lambda: Path(find_spec("modeling_gpt1").origin).parent / "commands" / "accelerate",
     }
     if name in answers:
@@ -70,12 +72,6 @@ def main(arguments: list[str] | None = None) -> None:
         hint = f"the closest is {near[0]!r}" if near else "write a command first, such as 'generate'"
         print(f"gpt1: unknown command {name!r}; {hint}. See gpt1 --help.", file=sys.stderr)
         sys.exit(USAGE)
-
-
-def installed_version() -> str:
-    from importlib.metadata import version  # takes longer than the help
-
-    return version("gpt1-hf")
 
 
 @contextmanager
@@ -117,6 +113,8 @@ def sentence_of(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         extra = EXTRAS[error.name]
         return f"{error.name} is not installed. Install it, or install this package with the extra {extra!r}."
+    if "Error while serializing" in str(error):
+        return f"{error}. Make room, or pass another folder."
     if type(error).__name__ in ("SafetensorError", "JSONDecodeError"):
         return f"A file cannot be read: {error}. It is damaged. Copy or download the folder again."
     last = traceback.extract_tb(error.__traceback__)[-1]

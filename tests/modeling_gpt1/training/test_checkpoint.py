@@ -24,7 +24,7 @@ from helpers_refusals import refusal
 from helpers_training import QUIET, make_trainer, resumes_after, without_times
 from safetensors import safe_open
 from torch import nn
-from transformers import TrainerCallback
+from transformers import EarlyStoppingCallback, TrainerCallback
 
 import modeling_gpt1
 from modeling_gpt1.storage import writing
@@ -37,7 +37,8 @@ ACCUMULATED = {"max_steps": 9, "gradient_accumulation_steps": 3, "save_strategy"
 CASES = {
     "shuffled": {**ACCUMULATED, **STEPS, "eval_on_start": True},
     "lstm": {**ACCUMULATED, **STEPS},
-    "workers and bf16": {**ACCUMULATED, **STEPS, "dataloader_num_workers": 2, "bf16": True},
+    "workers and bf16": {**ACCUMULATED, **STEPS, "dataloader_num_workers": 2, "bf16": True}
+    | {"accelerator_config": {"use_seedable_sampler": False}},
     "epochs": {"num_train_epochs": 3, "logging_steps": 3, "eval_strategy": "epoch", "save_strategy": "epoch"}
     | {"load_best_model_at_end": True, "metric_for_best_model": "loss", "save_total_limit": 1}
     | {"greater_is_better": True},  # which makes the first epoch the best
@@ -499,6 +500,14 @@ class TestRefusals:
         with pytest.raises(ValueError, match=f"`output_dir` is '{place}', which is not writable .* Pass a writable"):
             make_pretraining(place)
         assert (tmp_path / "file").read_text() == "in the way"
+
+    def test_early_stopping_remembers_its_patience(self, tmp_path):
+        settings = {"max_steps": 9, "eval_steps": 1, "save_steps": 1, "load_best_model_at_end": True}
+        settings |= {"learning_rate": 1e-12, "metric_for_best_model": "loss"}
+        train_until_cut(make_pretraining(tmp_path, callbacks=[EarlyStoppingCallback(3, 0.1), CutAt(3)], **settings))
+        trainer = make_pretraining(tmp_path, callbacks=[EarlyStoppingCallback(3, 0.1)], **settings)
+        trainer.train(resume_from_checkpoint="auto")
+        assert trainer.state.global_step == 4  # the first evaluation was the best, and three were not
 
     def test_another_error_stays_what_it_is(self, tmp_path, monkeypatch):
         def fail(*args, **kwargs):

@@ -108,6 +108,8 @@ class TestEvaluation:
             results.append((trainer.evaluate(), trainer.predict(trainer.eval_dataset)))
             assert len(trainer.get_train_dataloader()) == 3 and trainer.args.dataloader_drop_last is drops
         (whole, expected), (evaluation, prediction) = results
+        with pytest.raises(ValueError, match="`dataloader_drop_last` drops all rows: they fill no batch"):
+            make_trainer("entailment", tmp_path, 25, 1, dataloader_drop_last=True).get_train_dataloader()
         assert evaluation["eval_rows"] == 11 and evaluation["eval_loss"] == whole["eval_loss"]
         assert prediction.predictions.tolist() == expected.predictions.tolist()
 
@@ -322,7 +324,7 @@ class TestRunsAsUsersMakeThem:
 
         def weighted(outputs, labels, num_items_in_batch=None):
             loss = torch.nn.functional.cross_entropy(outputs.task_logits, labels, WEIGHTS, reduction="sum")
-            return loss / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+            return loss / num_items_in_batch
 
         records = []
         for trainer_class, arguments_class in ((GPT1Trainer, GPT1TrainingArguments), (Trainer, TrainingArguments)):
