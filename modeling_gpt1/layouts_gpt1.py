@@ -97,7 +97,9 @@ def base_of_adapter(name: str, **kwargs) -> str | None:
     Args:
         kwargs: those of `from_pretrained`.
     """
-    path = find_adapter_config_file(str(name), **{key: kwargs[key] for key in PLACES if kwargs.get(key) is not None})
+    places = {key: kwargs[key] for key in PLACES if kwargs.get(key) is not None}
+    folder = Path(name, places.pop("subfolder", "")) if Path(name).is_dir() else name  # for transformers before 5.23
+    path = find_adapter_config_file(str(folder), **places)
     if path is None:
         return None
     base = json.loads(Path(path).read_text(encoding="utf-8")).get("base_model_name_or_path")

@@ -261,7 +261,7 @@ class GPT1Attention(nn.Module):
         head_shape = (*projected[0].shape[:-1], -1, self.head_dim)
         query, key, value = (tensor.view(head_shape).transpose(1, 2) for tensor in projected)  # [B, H, T, D/H]
         if past_key_values is not None:
-            past_and_new = past_key_values.update(key, value, self.layer_idx)
+            past_and_new = past_key_values.update(key, value, self.layer_idx, kwargs=kwargs)
             # In a window of 1 a token sees only itself, but transformers' cache drops nothing then.
             key, value = past_and_new if self.sliding_window != 1 else (key, value)
 
@@ -434,7 +434,7 @@ class GPT1Model(GPT1PreTrainedModel):
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
         past_key_values = cache if past_key_values is None else past_key_values
-        num_past = past_key_values.get_seq_length() if past_key_values is not None else 0
+        num_past = past_key_values.get_seq_length() if hasattr(past_key_values, "get_seq_length") else 0  # not paged
         if rows is None:
             check_length(self.config, num_past, inputs_embeds.shape[1], position_ids)
         attention_mask = padding_mask(attention_mask, inputs_embeds, num_past)
@@ -574,7 +574,7 @@ def check_length(
     if isinstance(num_past, torch.Tensor):
         num_past = int(num_past) if can_read(num_past) else 0
     length, limit = num_past + num_new, config.max_position_embeddings
-    if length > limit and position_ids is not None:  # the row may hold several sequences
+    if position_ids is not None:  # the row may hold several sequences, or begin behind the first position
         length = int(position_ids.max()) + 1 if can_read(position_ids) else 0
     if length > limit:
         raise ValueError(

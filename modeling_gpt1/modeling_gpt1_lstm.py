@@ -110,11 +110,9 @@ class GPT1LSTMPreTrainedModel(GPT1PreTrainedModel):
 
     config: GPT1LSTMConfig
     _no_split_modules = ["GPT1LSTMLayer"]
-    _supports_flash_attn = False
-    _supports_sdpa = False
-    _supports_flex_attn = False
-    _supports_attention_backend = False
-    _can_compile_fullgraph = False
+    _tp_plan = {}
+    _supports_flash_attn = _supports_sdpa = _supports_flex_attn = False
+    _supports_attention_backend = _can_compile_fullgraph = False
     _is_stateful = True
     _can_record_outputs = {"hidden_states": GPT1LSTMLayer}
 

@@ -63,13 +63,16 @@ def test_python_knows_the_name(tmp_path, monkeypatch):
     assert prepare_finetuning("gpt1-novels", "sst2")["model"].config.num_hidden_layers == 4
 
 
-@pytest.mark.parametrize(
-    ("base", "found"),
-    [("/elsewhere/gpt1-novels", NOVELS)] + [(name, name) for name in (NOVELS, "me/gpt1-novels", "/elsewhere/run")],
-)
+NAMES = (NOVELS, "me/gpt1-novels", "/elsewhere/run")
+
+
+@pytest.mark.parametrize(("base", "found"), [("/elsewhere/gpt1-novels", NOVELS), *zip(NAMES, NAMES, strict=True)])
 def test_an_adapter_finds_it_in_another_installation(base, found, tmp_path):
     Path(tmp_path, "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}), encoding="utf-8")
     assert base_of_adapter(str(tmp_path)) == found
+    Path(tmp_path, "adapter_config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match="its adapter_config.json names no `base_model_name_or_path`"):
+        base_of_adapter(str(tmp_path))
 
 
 def test_it_is_small_and_opens_in_float32(novels):

@@ -96,6 +96,7 @@ def test_tokens_that_have_no_embedding(make, model_class):
         ids = IDS.clone()
         ids[1, 2] = number
         assert f"`input_ids` has {number} at [1, 2], but the vocabulary has ids 0 to 100." in refusal(model, ids)
+        assert f"`token_type_ids` has {number} at [1, 2]" in refusal(model, IDS, token_type_ids=ids)
     assert "`input_ids` must contain token ids (torch.int64), but got torch.float32" in refusal(model, IDS.float())
 
 

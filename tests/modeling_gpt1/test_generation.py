@@ -213,6 +213,8 @@ def test_a_cache_grows_in_place_and_its_branches_stay_apart(model):
             with torch.inference_mode():
                 ids = read(cache, ids[:, :-3], 14)
             read(cache, ids, 16)
+    # With gradients nothing may change in place.
+    sum(model(random_prompt(2).expand(2, -1), past_key_values=first).logits.sum() for _ in range(2)).backward()
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -251,3 +253,15 @@ def test_a_prompt_that_ends_in_the_extract_token_is_told_of(tiny_model, caplog):
     (message,) = told([5, 6, 7])
     assert "`add_special_tokens=False`" in message
     assert told([5, 7, 6]) == []
+
+
+@pytest.mark.skipif(CACHE != "cache", reason="the attention of paged caches reads `cache` since transformers 5.24")
+def test_continuous_batching_gives_the_texts_of_generate(tiny_model):
+    from transformers.generation.configuration_utils import ContinuousBatchingConfig
+
+    model, prompts = tiny_model(GPT1ForCausalLM), [[5, 6, 7], [8, 9, 10, 11, 12]]
+    settings = GenerationConfig(max_new_tokens=5, do_sample=False, eos_token_id=99, pad_token_id=0)
+    room = {"continuous_batching_config": ContinuousBatchingConfig(num_blocks=16, max_batch_tokens=64)}
+    answers = model.generate_batch(inputs=prompts, generation_config=settings, progress_bar=False, **room).values()
+    alone = [model.generate(torch.tensor([ids]), generation_config=settings)[0, len(ids) :] for ids in prompts]
+    assert [answer.generated_tokens for answer in answers] == [ids.tolist() for ids in alone]

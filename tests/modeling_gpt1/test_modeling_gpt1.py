@@ -140,7 +140,9 @@ def test_targets_of_sharded_sequences_are_refused(tiny_model):
 def test_inputs_of_the_decoder_that_are_refused(tiny_model, model_class):
     model = tiny_model(model_class)
     model(random_ids(1, 24))
-    for inputs, length in (({"input_ids": random_ids(1, 25)}, 25), ({"inputs_embeds": torch.zeros(1, 30, 32)}, 30)):
+    behind = {"input_ids": random_ids(1, 3), "position_ids": torch.tensor([[22, 23, 24]])}
+    long = {"inputs_embeds": torch.zeros(1, 30, 32)}
+    for inputs, length in (({"input_ids": random_ids(1, 25)}, 25), (long, 30), (behind, 25)):
         message = refusal(model, **inputs)
         assert f"has {length} tokens, but the model has only 24 positions" in message and "`max_length`" in message
     for inputs in ({}, {"input_ids": random_ids(2, 3), "inputs_embeds": torch.zeros(2, 3, 32)}):

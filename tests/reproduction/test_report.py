@@ -146,6 +146,7 @@ def test_all_runs_of_a_task_are_scored_alike():
     """On one split, and with an interval only if every run kept its answers."""
     cells = [answered("rte", "full", seed, 0.7) for seed in (1, 2, 3)]
     cells[2]["answers"] = {}
+    cells.append(fine_tuned("cola", "full", 1, 9.0))  # has none, so the average has no baseline
     of_seeds = ({"predict_accuracy": 0.9, "eval_accuracy": 0.5}, {"eval_accuracy": 0.6})
     cells += [{**fine_tuned("snli", "full", seed, 0), "metrics": of} for seed, of in enumerate(of_seeds)]
     found = by_key(build_report(cells, title="")["tables"])["table-2"]["rows"][0]["cells"]

@@ -28,7 +28,7 @@ from modeling_gpt1.commands import reproduce as reproduce_command
 from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.reproduction import cells as cells_module
 from modeling_gpt1.reproduction import grid
-from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS, ReproduceArguments, behind
+from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS, ReproduceArguments, as_settings, behind
 from modeling_gpt1.reproduction.cells import Cell, plan, pretraining_cells
 from modeling_gpt1.reproduction.grid import CellStore, write_json
 from modeling_gpt1.reproduction.models import (
@@ -272,6 +272,7 @@ def test_variants_have_arguments_of_their_own(stand_ins, command, models, tmp_pa
         "validation; learning_rate 5e-4",
         "validation; lm_coef 0.25; learning_rate 2e-3",
     ]
+    assert as_settings(["--a", "b", "c", "--d=e", "--f"]) == {"a": ["b", "c"], "d": "e", "f": True}
     with pytest.raises(ValueError, match="--lstm_finetune_arguments has --seed, .*Leave it out"):
         reproduce([*arguments, "--lstm_finetune_arguments", "--seed", "2"])
 
@@ -388,14 +389,15 @@ def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, cap
     assert of_one["pretraining"]["updates"] == 20  # and not of the whole run
 
 
-@pytest.mark.parametrize("config_class", [OpenAIGPTConfig, GPT2Config])
-def test_a_folder_that_is_opened_as_gpt1_is_described_by_our_names(config_class, tmp_path):
+@pytest.mark.parametrize(("config_class", "measured"), [(OpenAIGPTConfig, None), (GPT2Config, 7.5)])
+def test_a_folder_that_is_opened_as_gpt1_is_described_by_our_names(config_class, measured, tmp_path):
     size = {"n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 64, "vocab_size": 99}
     config_class(**size).save_pretrained(tmp_path)
-    (tmp_path / "all_results.json").write_text('{"eval_perplexity": NaN}')  # of a run that diverged
+    results = {"eval_perplexity": measured or float("nan")}  # NaN of a run that diverged
+    (tmp_path / "all_results.json").write_text(json.dumps(results))
     found = describe_model(str(tmp_path), None)
     assert (found["config"]["num_hidden_layers"], found["config"]["hidden_size"]) == (3, 16)
-    assert found["pretraining"] == {"tokens": None, "updates": None, "perplexity": None}
+    assert found["pretraining"] == {"tokens": None, "updates": None, "perplexity": measured}
 
 
 def test_a_report_alone(stand_ins, command, models, tmp_path, capsys):

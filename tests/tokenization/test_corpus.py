@@ -347,6 +347,7 @@ def test_a_text_without_words_is_not_held_whole(sign, monkeypatch):
     text = sign * (40_000 // len(sign))
     parts = [part["text"] for part in parts_of(text)]
     assert "".join(parts) == text and max(map(len, parts)) <= 5000 + 6000
+    assert " " not in sign or all(part[0] == " " for part in parts[1:])  # between words if there are any
 
 
 # ---- Blocks on disk.

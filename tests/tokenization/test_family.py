@@ -164,20 +164,22 @@ def test_text_never_becomes_a_special_token(made, tmp_path):
     family, tokenizer = made
     tokenizer.save_pretrained(tmp_path)
     special = {getattr(tokenizer, f"{name}_id") for name in FAMILY_TOKENS}
-    saved = AutoTokenizer.from_pretrained(tmp_path)
+    family_tokenizer(AutoTokenizer.from_pretrained(tmp_path), family).save_pretrained(tmp_path / "again")
     for each in tokenizer, family_tokenizer(AutoTokenizer.from_pretrained(tmp_path), family), open_tokenizer(tmp_path):
         for text in (*FAMILY_TOKENS.values(), "[mask]", "the [MASK] river[SEP]"):
             assert special.isdisjoint(each(text, add_special_tokens=False)["input_ids"])
             assert each(text, text)["input_ids"] == tokenizer(text, text)["input_ids"]
         assert {name: getattr(each, name) for name in FAMILY_TOKENS} == FAMILY_TOKENS
-    ids = saved("the [MASK] .", add_special_tokens=False)["input_ids"]
-    assert saved.convert_ids_to_tokens(ids) == ["the</w>", "[MASK]", ".</w>"]
+    for saved in map(AutoTokenizer.from_pretrained, (tmp_path, tmp_path / "again")):
+        ids = saved("the [MASK] .", add_special_tokens=False)["input_ids"]
+        assert saved.convert_ids_to_tokens(ids) == ["the</w>", "[MASK]", ".</w>"]
 
 
 def test_a_tokenizer_of_another_family_keeps_its_form(made):
     """Without segments for a family that has none."""
     family, tokenizer = made
     assert family_tokenizer(tokenizer, family) is tokenizer and tokenizer.split_special_tokens
+    assert ("token_type_ids" in tokenizer("a")) == (family in ("bert", "albert"))
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.add_tokens(["<person>"])
     before = tokenizer("a", "b")["input_ids"]

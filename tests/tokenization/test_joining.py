@@ -16,9 +16,9 @@ TEXTS = {
     '" one \n" two "': '"one\n"two"',
     "the boys ' room , ' tis old": "the boys' room, 'tis old",
     'well - known and / or - " no - " 3 - 4': 'well-known and/or-"no-" 3-4',
-    "- a list - item": "- a list-item",
+    "- a list - item ( ) a": "- a list-item () a",
     "... and then ... nothing": "...and then... nothing",
-    "it costs $ 5 , or 3 % [ of it ] : fine": "it costs $5, or 3% [of it]: fine",
+    "it costs $ 5 or 200 , or 3 % [ of it ] : fine": "it costs $5 or 200, or 3% [of it]: fine",
     "a _ word _ , b & c = d | e": "a _word_, b & c = d | e",
     "mr. smith and dr. who , at 5 p.m. ,": "mr. smith and dr. who, at 5 p.m.,",
     "": "",
@@ -82,7 +82,9 @@ def test_prompts_and_what_goes_on_with_them(tokenizer):
     assert tokenizer.convert_ids_to_tokens(ids) == ["s", "o</w>", ".</w>"]
     assert (tokenizer.decode(ids), tokenizer.decode(ids[-1:]), tokenizer.decode([])) == (" so.", ".", "")
     tokenizer.goes_on = False
-    assert tokenizer("so.")["input_ids"] == [tokenizer.start_token_id, *ids, tokenizer.extract_token_id]
+    for adds_start, end in ((False, [tokenizer.extract_token_id]), (True, []), (False, [tokenizer.extract_token_id])):
+        tokenizer.add_bos_token = adds_start
+        assert tokenizer("so.")["input_ids"] == [tokenizer.start_token_id, *ids, *end]
     assert tokenizer.decode(ids) == "so ."
 
 

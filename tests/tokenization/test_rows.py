@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+from unittest.mock import Mock
 
 import datasets
 import pandas
@@ -452,11 +453,9 @@ def test_files_that_cannot_be_read(tmp_path, name, content, parts, caplog, monke
 
 
 def test_a_cache_that_cannot_be_written_is_no_fault_of_the_file(tmp_path, monkeypatch):
-    def fail(*args, **kwargs):
-        raise OSError(30, "Read-only file system", "/cache")
-
     (tmp_path / "a.csv").write_text("body\na\nb\n")
-    monkeypatch.setattr(tokenization.rows, "load_dataset", fail)
+    error = OSError(30, "Read-only file system", "/cache")
+    monkeypatch.setattr(tokenization.rows, "load_dataset", Mock(side_effect=error))
     with pytest.raises(OSError, match="Read-only file system: '/cache'$"):
         read_file(tmp_path / "a.csv")
 

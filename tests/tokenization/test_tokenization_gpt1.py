@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import write_bpe
 from helpers_refusals import refusal
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 from transformers import AutoTokenizer, TokenizersBackend, pipeline
@@ -109,6 +109,7 @@ SHAPES = [{}, {"padding": True, "padding_side": "left"}, {"padding": "max_length
         st.sampled_from(SHAPES),
     ),
 )
+@example(rows=[("do", "“do”")], has_pairs=True, options=({}, {}, {}))
 def test_a_batch_is_that_of_transformers(rows, has_pairs, options):
     tokenizer = GPT1Tokenizer(vocab=VOCAB, merges=MERGES)
     tokenizer.add_control_tokens()

@@ -32,21 +32,6 @@ def test_sequences(function, segments, max_length, expected):
 
 
 @pytest.mark.parametrize(
-    ("max_length", "expected"),
-    [
-        (10, [[100, 1, 2, 4, 5, 101, 6, 7, 8, 102], [100, 1, 2, 4, 5, 101, 9, 102]]),
-        (9, [[100, 1, 4, 5, 101, 6, 7, 8, 102], [100, 1, 4, 5, 101, 9, 102]]),
-        (8, [[100, 1, 4, 101, 6, 7, 8, 102], [100, 1, 4, 101, 9, 102]]),
-        (7, [[100, 1, 4, 101, 6, 7, 102], [100, 1, 4, 101, 9, 102]]),
-        (6, [[100, 1, 4, 101, 6, 102], [100, 1, 4, 101, 9, 102]]),
-    ],
-)
-def test_multiple_choice_cuts_the_context_then_the_question_then_the_choices(max_length, expected):
-    traversed = multiple_choice([1, 2, 3], [[6, 7, 8], [9]], CONTROL, max_length, question=[4, 5])
-    assert traversed.sequences == expected
-
-
-@pytest.mark.parametrize(
     ("function", "segments", "question", "needed"),
     [(classification, ([1],), {}, 3), (entailment, ([1], [2]), {}, 5), (similarity, ([1], [2]), {}, 5)]
     + [(multiple_choice, ([1], [[2]]), {}, 5), (multiple_choice, ([1], [[2]]), {"question": [3]}, 6)],

@@ -1,5 +1,7 @@
 """Continued prompts against single ones and loops over tokens; the strings that end them; refusals."""
 
+import copy
+
 import pytest
 import torch
 from conftest import byte_level
@@ -31,7 +33,9 @@ def first_stop(criterion, ids):
 def test_a_string_ends_the_text_at_the_token_that_completes_it(tiny_tokenizer, string):
     ids = tiny_tokenizer(TEXT, add_special_tokens=False)["input_ids"]
     written = {"Plough.": "plough .", " a  New\n": "a new"}.get(string, string)
-    number = first_stop(StopAtStrings(tiny_tokenizer, ["nobody", string], 0), ids)
+    joining = copy.copy(tiny_tokenizer)
+    joining.clean_up_tokenization_spaces = True  # changes nothing here
+    number = first_stop(StopAtStrings(joining, ["nobody", string], 0), ids)
     assert written in tiny_tokenizer.decode(ids[:number])
     assert written not in tiny_tokenizer.decode(ids[: number - 1])
 

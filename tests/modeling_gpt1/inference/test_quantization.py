@@ -35,9 +35,9 @@ def rounded(matrix):
     return (matrix.double() / step).round() * step, step
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_int8_linear_is_the_product_of_rounded_rows(bias):
-    linear, rows = random_linear(bias), random_rows()
+@pytest.mark.parametrize(("bias", "dtype"), [(True, torch.float32), (False, torch.float32), (False, torch.bfloat16)])
+def test_int8_linear_is_the_product_of_rounded_rows(bias, dtype):
+    linear, rows = random_linear(bias).to(dtype), random_rows()
     expected = rounded(rows)[0] @ rounded(linear.weight.detach())[0].T + (linear.bias.detach().double() if bias else 0)
     torch.testing.assert_close(GPT1Int8Linear(linear)(rows).double(), expected, atol=1e-7, rtol=1e-5)
 
@@ -83,15 +83,6 @@ def test_int8_logits_are_near(tiny_model, folder):
         control = (model(ids, use_cache=False).logits - expected).std() / expected.std()
     assert error < 0.05
     assert control > 0.2
-
-
-def test_int8_loss_needs_no_fused_head(folder):
-    model = open_int8(folder)
-    ids = torch.randint(101, (2, 9), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        output = model(ids, labels=ids)
-    expected = nn.functional.cross_entropy(output.logits[:, :-1].flatten(0, 1).double(), ids[:, 1:].flatten())
-    torch.testing.assert_close(output.loss.double(), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -152,6 +152,7 @@ class TestSamples:
         trainer, tokenizer = make_trainer(tmp_path), make_tokenizer()
         state = TrainerState(global_step=3, epoch=0.5, is_world_process_zero=True)
         callback = SampleCallback(tokenizer, PROMPTS, max_new_tokens=6)
+        trainer.model.eval()  # as an evaluation leaves it: else dropout alone would make samples differ
         with caplog.at_level(logging.INFO, logger="modeling_gpt1.training.callbacks"):
             callback.on_evaluate(None, state, None, model=trainer.model)
             callback.on_evaluate(None, state, None, model=trainer.model)  # of a second data set

@@ -5,7 +5,7 @@ import torch
 import transformers
 from helpers_families import COLUMNS, POSITIONS, SIZES, make_family_model, make_family_tokenizer
 
-from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.inference.task_scores import TaskScores
 from modeling_gpt1.training.checks import check_padding
 from tokenization import TraversalCollator
@@ -75,6 +75,19 @@ def test_the_wrong_side_is_refused(family, traversal, side, tmp_path):
     assert difference(parts) > 1e-2
     with pytest.raises(ValueError, match=f'padded on the {wrong}, .* Set the tokenizer.s `padding_side` to "{side}"'):
         trainer_of(parts, tmp_path)
+
+
+def test_parts_of_different_kinds_are_refused(tiny_tokenizer, tiny_model, tmp_path):
+    bert, other = (parts_of("bert", traversal, "right") for traversal in ("entailment", "multiple_choice"))
+    ours = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(bert["processing_class"]), traversal="entailment")
+    collator = TraversalCollator(tiny_tokenizer, "entailment", COLUMNS["entailment"])
+    for changed, message in (
+        ({"data_collator": collator}, "makes sequences of GPT-1, with control tokens, but the model is a Bert"),
+        ({"model": ours}, "tokenizer has no control tokens, so its sequences have the form of another family"),
+        ({"model": other["model"]}, "makes 'entailment' batches, which BertForMultipleChoice cannot score"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            trainer_of(bert | changed, tmp_path)
 
 
 def test_a_decoder_without_positions_may_be_padded_on_either_side(tmp_path):
