@@ -252,15 +252,22 @@ def test_the_small_runs_on_the_page_are_the_measured_ones():
     for name in found[0]:
         verdicts = " | ".join(of_size.get(name, "not measured") for of_size in found)
         lines.append(f"| {name.rpartition(' (')[0]} | {verdicts} |")
-    tuned = [of for task, of in larger[1]["fine-tuned, by seed"].items() if task.startswith(("sst2", "cola"))]
-    for name in ("full", "without the auxiliary objective", "without pre-training"):
-        lines.append(f"| {name} | {' | '.join(f'{100 * median(of[name].values()):.1f}' for of in tuned[::-1])} |")
+    order = "story_cloze sst2 cola mrpc stsb qqp mnli qnli rte".split()
+    for name in ("full", "without pre-training", "without the auxiliary objective"):
+        keys = (("A", larger[2], f"A, Transformer, {name}".removesuffix(", full")), ("B", larger[1], name))
+        for size, of_size, key in keys:
+            tuned = {task.partition(",")[0]: of.get(key) for task, of in of_size["fine-tuned, by seed"].items()}
+            found = [f"{100 * median(tuned[task].values()):.1f}" if tuned.get(task) else "–" for task in order]
+            lines.append(f"| {size}, {name} | {' | '.join(found)} |")
+    for words, scores in larger[1]["zero-shot × 100, by words read"].items():
+        lines.append(f"| {words} | {' | '.join(f'{score:.1f}' for score in scores.values())} |")
     kept = (", without pre-training", *(f", {number} layers" for number in range(4)), "")
     for title, task in (("Story Cloze", "story_cloze, predict_accuracy"), ("SST-2", "sst2, eval_accuracy")):
         of_layers = (larger[2]["fine-tuned, by seed"][task][f"A, Transformer{layers}"].values() for layers in kept)
         lines.append(f"| {title} | {' | '.join(f'{100 * median(scores):.1f}' for scores in of_layers)} |")
-    gain, low, high = re.findall(r"\+(\d+\.\d)", larger[1]["claims"][0]["comparisons"][0])
-    assert f": {gain} points of the average of SST-2 and CoLA ({low} to {high};" in page
+    for comparison in larger[1]["claims"][0]["comparisons"] + larger[1]["claims"][1]["comparisons"]:
+        gain, low, high = re.findall(r"\+(\d+\.\d)", comparison)
+        assert re.search(rf"{gain} (points )?(of [\w -]+ )?\({low} to {high}\)", " ".join(page.split())), comparison
     assert [line for line in lines if f"{line}\n" not in page] == []
 
 

@@ -71,15 +71,6 @@ def test_report_and_file_of_a_run_with_a_failed_script(run, scripts, tmp_path, c
     ]
 
 
-def test_a_quick_run_judges_and_writes_nothing(run, scripts, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(run, "RESULTS", tmp_path)
-    assert run.main(["--only", "pretraining", "loading", "--quick"]) == 0
-    assert scripts == [(5, 1, True), (5, True)]
-    printed = capsys.readouterr().out
-    assert "targets met" not in printed and "written" not in printed
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_tables_of_the_page_are_the_newest_figures(run, scripts, tmp_path):
     def save(day, **rows):
         results = {name: {"quick": False, "error": None, "rows": made} for name, made in rows.items()}

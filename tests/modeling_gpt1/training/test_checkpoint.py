@@ -502,10 +502,9 @@ class TestRefusals:
         assert (tmp_path / "file").read_text() == "in the way"
 
     def test_early_stopping_remembers_its_patience(self, tmp_path):
-        settings = {"max_steps": 9, "eval_steps": 1, "save_steps": 1, "load_best_model_at_end": True}
-        settings |= {"learning_rate": 1e-12, "metric_for_best_model": "loss"}
-        train_until_cut(make_pretraining(tmp_path, callbacks=[EarlyStoppingCallback(3, 0.1), CutAt(3)], **settings))
-        trainer = make_pretraining(tmp_path, callbacks=[EarlyStoppingCallback(3, 0.1)], **settings)
+        settings = dict(eval_steps=1, save_steps=1, load_best_model_at_end=True, metric_for_best_model="loss")
+        train_until_cut(make_pretraining(tmp_path, callbacks=[EarlyStoppingCallback(3, 9.0), CutAt(3)], **settings))
+        trainer = make_pretraining(tmp_path, callbacks=[EarlyStoppingCallback(3, 9.0)], **settings)
         trainer.train(resume_from_checkpoint="auto")
         assert trainer.state.global_step == 4  # the first evaluation was the best, and three were not
 
