@@ -42,6 +42,13 @@ def test_a_finished_step_is_not_repeated_and_a_failed_one_stops_no_other(gpu, mo
     assert "first: done today" in printed and "wrong: FAILED (3)" in printed and "slow: FAILED (over 0.05" in printed
 
 
+def test_the_tests_read_the_results_of_the_documentation_wherever_those_of_today_go(gpu, monkeypatch, tmp_path):
+    monkeypatch.setenv("GPT1_RESULTS", str(tmp_path))
+    monkeypatch.setattr(gpu, "save_result", lambda *of_tests: None)
+    (tmp_path / "test_it.py").write_text("import os\ndef test_it():\n    assert 'GPT1_RESULTS' not in os.environ\n")
+    assert gpu.run_tests([str(tmp_path / "test_it.py")], {}) == 0
+
+
 def is_alive(pid: int) -> bool:
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"

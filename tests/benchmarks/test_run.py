@@ -71,6 +71,14 @@ def test_report_and_file_of_a_run_with_a_failed_script(run, scripts, tmp_path, c
     ]
 
 
+def test_scripts_of_the_same_day_stay(run, scripts, tmp_path):
+    run.main(["--only", "pretraining", "loading", "--rounds", "3", "--output", str(tmp_path)])
+    run.main(["--only", "loading", "--rounds", "4", "--output", str(tmp_path)])
+    (path,) = tmp_path.glob("*-bench.json")
+    results = json.loads(path.read_text(encoding="utf-8"))["results"]
+    assert {name: script["rounds"] for name, script in results.items()} == {"pretraining": 3, "loading": 4}
+
+
 def test_the_tables_of_the_page_are_the_newest_figures(run, scripts, tmp_path):
     def save(day, **rows):
         results = {name: {"quick": False, "error": None, "rows": made} for name, made in rows.items()}
