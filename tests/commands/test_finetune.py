@@ -289,7 +289,7 @@ def test_an_interrupted_run_says_how_to_go_on(save_steps, tokenizer_folder, tmp_
 
 def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     """What it will do, a line for each log, what follows; then the same for a resumed run and a finished one."""
-    start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "run"
+    start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "a run"
     data = [*own_data("classification", tmp_path), "--model", str(start), "--do_eval"]
     saving = ["--save_strategy", "steps", "--save_steps", "1", "--report_to", "none"]
     command = [*data, *training(output, *saving), "--resume_from_checkpoint", "auto"]
@@ -303,7 +303,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert lines[3] == f"eval: 2 rows of {data[3]} (happy 1, sad 1), 0.0% of the tokens unknown"
     assert lines[4] == f"training: 2 updates of 4 rows, 1 epoch, into {output}"
     assert lines[5] == f"predictions of 2 rows of {data[3]}: {output / 'eval_predictions.jsonl'}"
-    assert lines[6].startswith(f"written to {output}") and lines[6].endswith(f"gpt1 predict {output} --file ROWS.csv")
+    assert lines[6].startswith(f"written to {output}") and lines[6].endswith(f"predict '{output}' --file ROWS.csv")
     assert len(lines) == 7
     steps = [line for line in caplog.messages if line.startswith("step ")]
     assert steps[0].startswith("step 1/2 · loss ") and " · task loss " in steps[0]

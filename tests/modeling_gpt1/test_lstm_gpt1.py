@@ -185,7 +185,4 @@ def test_refusals(tiny_model):
     assert "Open it with GPT1LSTMForSequenceClassification or GPT1LSTMDoubleHeadsModel" in refusal(
         tiny_model, GPT1LSTMForMultipleChoice, traversal="similarity"
     )
-
-
-def test_no_plan_of_tensor_parallelism_cuts_an_lstm():
-    assert GPT1LSTMForCausalLM._tp_plan == GPT1LSTMDoubleHeadsModel._tp_plan == {}
+    assert GPT1LSTMForCausalLM._tp_plan == GPT1LSTMDoubleHeadsModel._tp_plan == {}  # transformers refuses it then

@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+import re
 from unittest.mock import Mock
 
 import datasets
@@ -453,11 +454,11 @@ def test_files_that_cannot_be_read(tmp_path, name, content, parts, caplog, monke
 
 
 def test_a_cache_that_cannot_be_written_is_no_fault_of_the_file(tmp_path, monkeypatch):
-    (tmp_path / "a.csv").write_text("body\na\nb\n")
-    error = OSError(30, "Read-only file system", "/cache")
-    monkeypatch.setattr(tokenization.rows, "load_dataset", Mock(side_effect=error))
-    with pytest.raises(OSError, match="Read-only file system: '/cache'$"):
-        read_file(tmp_path / "a.csv")
+    path = write_rows(tmp_path / "a.csv", [{"body": "a"}])
+    for error in (OSError(30, "Read-only file system", "/cache"), OSError("Not enough disk space. Needed: 9 bytes")):
+        monkeypatch.setattr(tokenization.rows, "load_dataset", Mock(side_effect=error))
+        with pytest.raises(OSError, match=f"^{re.escape(str(error))}$"):
+            read_file(path)
 
 
 def test_lines_that_a_quotation_mark_joins_are_told(tmp_path, caplog, monkeypatch):

@@ -64,9 +64,8 @@ def test_each_trial_has_its_own_lm_coef_and_several_sets_count_alike(tmp_path):
     trainer.training_step = lambda *args: trained.append(trainer._own_model.config.lm_coef) or step(*args)
     trainer.evaluate = lambda *args, **kwargs: evaluations.append(evaluate(*args, **kwargs)) or evaluations[-1]
     trainer.eval_dataset = {"a": trainer.eval_dataset, "b": helpers_training.Rows("classification", 3)}
-    grid = optuna.samplers.GridSampler({"lm_coef": [0.0, 2.0]})
-    space = lambda trial: {"lm_coef": trial.suggest_categorical("lm_coef", [0.0, 2.0])}  # noqa: E731
-    best = trainer.hyperparameter_search(space, n_trials=2, backend="optuna", sampler=grid)
+    options = {"n_trials": 2, "backend": "optuna", "sampler": optuna.samplers.GridSampler({"lm_coef": [0.0, 2.0]})}
+    best = trainer.hyperparameter_search(lambda trial: {"lm_coef": trial.suggest_float("lm_coef", 0, 2)}, **options)
     assert trained in ([0.0, 0.0, 2.0, 2.0], [2.0, 2.0, 0.0, 0.0])
     whole = [found for found in evaluations if "eval_a_loss" in found and "eval_b_loss" in found]
     assert best.objective == min((found["eval_a_loss"] + found["eval_b_loss"]) / 2 for found in whole)
