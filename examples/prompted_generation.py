@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     shown, asked = rows[: args.shots], rows[args.shots :]
     if not asked:
         raise ValueError(f"{args.file} has {len(rows)} rows, and {args.shots} are shown. Add rows, or lower --shots.")
-    before = "".join(f"{template.format(row['source'])} {row['target']}\n" for row in shown)
+    before = "".join(f"{template.replace('{}', row['source'])} {row['target']}\n" for row in shown)
 
     model = AutoModelForCausalLM.from_pretrained(args.model).eval()
     tokenizer = open_tokenizer(args.model)

@@ -143,12 +143,10 @@ def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[gpt1.GPT1
 def to_openai_gpt(model: gpt1.GPT1PreTrainedModel) -> PreTrainedModel:
     """The model of transformers' openai-gpt with the same weights; refused where that lacks something of the model."""
     config, has_task = model.config, hasattr(model, "task_head")
-    for name, known in {
-        "hidden_act": tuple(ACTIVATIONS),
-        "do_layer_norm_before": (False,),
-        "sliding_window": (None,),
-        **({"traversal": ("classification", "entailment", "multiple_choice")} if has_task else {}),
-    }.items():
+    supported = {"hidden_act": tuple(ACTIVATIONS), "do_layer_norm_before": (False,), "sliding_window": (None,)}
+    if has_task:
+        supported["traversal"] = ("classification", "entailment", "multiple_choice")
+    for name, known in supported.items():
         if getattr(config, name) not in known:
             needed = " or ".join(map(repr, known))
             raise ValueError(f"`{name}` is {getattr(config, name)!r}, but openai-gpt has only {needed}.")

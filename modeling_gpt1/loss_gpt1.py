@@ -93,8 +93,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 targets, losses = target_ids[chunk, None], token_losses[chunk]
                 factors = target_weights[chunk, None] / largest if needs_grad else None
                 for part in parts:
-                    of_part = targets[part], factors[part] if needs_grad else None, scratch
-                    losses[part] = step(products[part, : len(weight)], *of_part)
+                    part_factors = factors[part] if needs_grad else None
+                    losses[part] = step(products[part, : len(weight)], targets[part], part_factors, scratch)
                 # If anything is trained, the products have become the gradients of the logits.
                 if trains_hidden:
                     grad_hidden[chunk] = ((products @ compute_weight).to(sum_dtype) * largest).to(grad_hidden.dtype)

@@ -100,14 +100,14 @@ def check_corpus(
     """The arguments of `generate_pieces`, checked by reading the first piece."""
     if document_per not in DOCUMENTS:
         raise ValueError(f"document_per is {document_per!r}; it must be one of {', '.join(DOCUMENTS)}.")
+    sources = [source] if isinstance(source, (str, os.PathLike)) else source
     reading = {
-        "shards": _shards([source] if isinstance(source, (str, os.PathLike)) else source, name, split, document_per),
+        "shards": _shards(sources, name, split, document_per),
         "text_column": text_column,
         "ftfy_version": version("ftfy") if fix_text else None,
     }
     if not any(piece["text"].strip() for piece in generate_pieces(**reading)):
-        names = ", ".join([str(source)] if isinstance(source, (str, os.PathLike)) else map(str, source))
-        raise ValueError(f"{names} has no text. Give a corpus with text in it.")
+        raise ValueError(f"{', '.join(map(str, sources))} has no text. Give a corpus with text in it.")
     return reading
 
 

@@ -68,13 +68,14 @@ class NoiseCollator:
         made = [self.make_row(ids, self._generator(ids)) for ids in (list(row["input_ids"]) for row in rows)]
         pad_id = self.tokenizer.pad_token_id
         paddings = {"input_ids": pad_id, "decoder_input_ids": pad_id, "labels": IGNORED}
-        parts = {name: [row[name] for row in made] for name in made[0]}
-        return {
-            name: pad_sequence(part, batch_first=True, padding_value=paddings.get(name, 0))
-            if part[0].dim()
-            else torch.stack(part)
-            for name, part in parts.items()
-        }
+        batch = {}
+        for name, first in made[0].items():
+            tensors = [row[name] for row in made]
+            if first.dim() == 0:  # the label of a pair of sentences
+                batch[name] = torch.stack(tensors)
+            else:
+                batch[name] = pad_sequence(tensors, batch_first=True, padding_value=paddings.get(name, 0))
+        return batch
 
     def make_row(self, ids: list[int], generator: torch.Generator) -> dict[str, torch.Tensor]:
         """The tensors `[T]` or `[]` of one row."""

@@ -73,8 +73,8 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         ValueError: there is no such file, it has no rows or holds columns, or it is not what its name says.
     """
     path = Path(path)
-    is_of = path.name.lower().endswith
-    builder = next((builder for ending, builder in OWN_BUILDERS.items() if is_of(ending)), None)
+    name = path.name.lower()
+    builder = next((builder for ending, builder in OWN_BUILDERS.items() if name.endswith(ending)), None)
     if builder is None or not path.is_file():
         what = "has an unknown file type" if path.is_file() else "does not exist"
         raise ValueError(f"{path} {what}. Pass one of {', '.join(OWN_BUILDERS)}; save a spreadsheet as CSV (UTF-8).")
@@ -83,7 +83,7 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
             with fsspec.open(path, "rt", encoding="utf-8", compression="infer") as lines:
                 num_lines = sum(not line.isspace() for line in lines)
         options = csv_options(path, delimiter) if builder == "csv" else {}
-        if delimiter is None and options.get("sep", ",") != "," and is_of(".csv"):
+        if delimiter is None and options.get("sep", ",") != "," and name.endswith(".csv"):
             logger.warning_once(f"{path}: cells are separated by {options['sep']!r}.")
         if infer_types:
             options.pop("features", None)
@@ -105,7 +105,8 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         raise ValueError(f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}. {remedy}") from error
     if len(rows) == 0:
         raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
-    if is_of(".json") and len(rows) == 1 and not any(isinstance(of, Value) for of in rows.features.values()):
+    holds_lists = not any(isinstance(feature, Value) for feature in rows.features.values())
+    if name.endswith(".json") and len(rows) == 1 and holds_lists:
         if path.read_text(encoding="utf-8").lstrip().startswith("{"):
             raise ValueError(f"{path} holds columns. Write a list of rows, as pandas does with orient='records'.")
     if builder == "csv" and len(rows) != num_lines - 1:
@@ -254,7 +255,7 @@ def _write_labels(
 
 
 def listed(names: Collection[str]) -> str:
-    """The first ten names, and how many there are more."""
+    """The first ten names, and how many more there are."""
     more = f", … and {len(names) - 10:,} more" if len(names) > 10 else ""
     return ", ".join(islice(names, 10)) + more
 
@@ -305,7 +306,8 @@ def _from_hub(task: Task) -> dict[str, list[tuple[str, Dataset]]]:
         loaded = load_dataset(task.hub_path, task.hub_config)
     except OSError as error:
         raise OSError(f"{error} Without the hub, pass data_dir, a folder with the files of {task.name!r}.") from error
-    return {of: [(f"split {of!r} of {task.hub_path}", loaded[of])] for of in task.splits if of in loaded}
+    splits = [split for split in task.splits if split in loaded]
+    return {split: [(f"split {split!r} of {task.hub_path}", loaded[split])] for split in splits}
 
 
 def _from_folder(task: Task, data_dir: Path) -> dict[str, list[tuple[str, Dataset]]]:
@@ -324,8 +326,9 @@ def _from_folder(task: Task, data_dir: Path) -> dict[str, list[tuple[str, Datase
 
 def _find_files(folder: Path, stems: list[str]) -> list[Path]:
     """A file for each stem; none if one of them is missing."""
-    found = [[path for ending in FILE_BUILDERS if (path := folder / f"{stem}{ending}").is_file()] for stem in stems]
-    return [paths[0] for paths in found] if all(found) else []
+    places = ([folder / f"{stem}{ending}" for ending in FILE_BUILDERS] for stem in stems)
+    found = [next(filter(Path.is_file, paths), None) for paths in places]
+    return found if all(found) else []
 
 
 def task_rows(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
@@ -398,15 +401,14 @@ def load_files(
     check_roles(traversal, columns)
     has_classes = not regression and not TRAVERSALS[traversal].has_choices
     columns = {"label": "label", **columns}
-    used = Counter(chain.from_iterable([of] if isinstance(of, str) else of for of in columns.values()))
+    used = Counter(chain.from_iterable([names] if isinstance(names, str) else names for names in columns.values()))
     if (twice := used.most_common(1)[0])[1] > 1:
         raise ValueError(f"`columns` has {twice[0]!r} twice, and a model would read it twice. Give each role its own.")
-    if not isinstance(files, Mapping) or not all(isinstance(file, str | Path | Dataset) for file in files.values()):
-        given = (
-            {use: type(of).__name__ for use, of in files.items()} if isinstance(files, Mapping) else str(files)[:99]
-        )
-        needed = 'for each split a path or a `Dataset`, as {"train": "a.csv"}; `Dataset.from_pandas` makes one'
-        raise ValueError(f"`files` is {given!r}. Give {needed}, and `from_list`.")
+    is_mapping = isinstance(files, Mapping)
+    if not is_mapping or not all(isinstance(file, str | Path | Dataset) for file in files.values()):
+        given = {use: type(file).__name__ for use, file in files.items()} if is_mapping else str(files)[:99]
+        needed = 'for each split a path or a `Dataset`, as {"train": "a.csv"}'
+        raise ValueError(f"`files` is {given!r}. Give {needed}; `Dataset.from_pandas` and `from_list` make one.")
     if unknown := [split for split in files if split not in SPLITS]:
         raise ValueError(f"`files` has {unknown[0]!r}{nearest(unknown[0], SPLITS)}. The splits: {', '.join(SPLITS)}.")
     splits: dict[str, Dataset] = {}
@@ -462,7 +464,7 @@ def load_files(
         if has_classes:  # a class may be called 1.0
             written = _read_labels(splits[split], label, by_text=False, by_name=True)
             names = set(task.label_names)
-            values = [text if str(text) in names else of for text, of in zip(written, values, strict=True)]
+            values = [text if str(text) in names else value for text, value in zip(written, values, strict=True)]
         skip = None if split == "test" else skip_bad_rows
         rows, source = splits[split], sources[split]
         splits[split] = _write_labels(rows, values, task, task.label_names, source, split, bad_texts[split], skip)
@@ -483,7 +485,7 @@ def _bad_texts(rows: Dataset, columns: dict[str, str | list[str]]) -> dict[int, 
 
 
 def _num_choices(rows: Dataset, column: str | list[str]) -> list[int]:
-    """Of each row; blank cells at its end are none. Where the collator refuses the choices, more than any label."""
+    """The choices of each row, without blank cells at its end; `MOST` where the collator will refuse the row."""
     if isinstance(column, str):  # the collator refuses what is no list
         return [len(given) if isinstance(given, list) else MOST for given in rows[column]]
     cells = zip(*(rows[name][:] for name in column), strict=True)
@@ -491,13 +493,14 @@ def _num_choices(rows: Dataset, column: str | list[str]) -> list[int]:
 
 
 def _joined_labels(rows: Dataset, parts: list[str], source: str) -> Dataset:
-    """The rows with one column of lists, the names of those columns among `parts` that hold 1, or a cell of others."""
+    """The rows with the columns `parts` as one of lists: the names of those that hold 1, or `name=cell` otherwise."""
     check_columns(source, rows.column_names, "label", parts)
     lists: list[list[str]] = [[] for _ in range(len(rows))]
     for name in parts:
         for row, cell in enumerate(rows[name][:]):
             holds = HOLDS.get(str(cell).strip().lower())
-            lists[row] += [f"{name}={cell}"] if holds is None else [name] * holds
+            if holds is not False:  # a cell that is neither 0 nor 1 becomes a class that is refused
+                lists[row].append(name if holds else f"{name}={cell}")
     return rows.remove_columns(parts).add_column(",".join(parts), lists, feature=List(Value("string")))
 
 

@@ -196,16 +196,17 @@ def get_task(name: str | Task) -> Task:
         return name
     if not isinstance(name, str):
         raise ValueError(f"A task is a {type(name).__name__}. Pass a name, or the first that `load_files` returns.")
-    by_plain_name = {_plain(known): task for known, task in TASKS.items()}
-    if _plain(name) not in by_plain_name:
+    task = {plain_name(known): task for known, task in TASKS.items()}.get(plain_name(name))
+    if task is None:
         raise ValueError(
             f"Unknown task {name!r}{nearest(name, TASKS)}. Known tasks: {', '.join(TASKS)}. Data of your own "
             "needs none: name its files, traversal and columns, as flags of `gpt1 finetune` or to `load_files`."
         )
-    return by_plain_name[_plain(name)]
+    return task
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A task's name without what does not matter: case, spaces, hyphens and underscores."""
     return re.sub(r"[\s_-]", "", name.lower())
 
 

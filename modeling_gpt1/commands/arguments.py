@@ -177,7 +177,7 @@ class CommandParser(HfArgumentParser):
         transformers.utils.logging.disable_progress_bar()  # of loading weights, which stays on the screen
         *objects, rest = self.parse_args_into_dataclasses(arguments, True, look_for_args_file=False)
         if rest:
-            self.error(f"no flag takes {' '.join(rest)!r}. Write a value after its flag, a text of words in quotes")
+            self.error(f"no flag takes {' '.join(rest)!r}. Write a value after its flag; quote one with spaces")
         return tuple(objects)
 
     def write_settings(self, path: Path) -> None:

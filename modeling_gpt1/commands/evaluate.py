@@ -80,8 +80,8 @@ def ask_challenge(results: dict, places: dict[str, Path], model: dict, name: str
         results["n-shot"][f"{BABYLM}_{task}"] = 0
         results["asked"].append(f"{BABYLM}_{task}")
         revision = args.revision if args.checkpoints is None else Path(model["model"]).name
-        where = (Path(args.output_dir), name, revision, babylm.backend_of(scorer), answer.place)
-        babylm.write_predictions(*where, answer.predictions)
+        backend = babylm.backend_of(scorer)
+        babylm.write_predictions(Path(args.output_dir), name, revision, backend, answer.place, answer.predictions)
 
 
 def load_for_challenge(model: str, arguments: EvaluationArguments) -> Scorer:
@@ -136,7 +136,7 @@ def main(arguments: list[str]) -> None:
     places = babylm.find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
     of_harness = [name for name in ("sentence_prefix", "calibrate", "num_fewshot") if getattr(args, name)]
     if places and of_harness:
-        raise ValueError(f"--{of_harness[0]} is not for the challenge's tasks {BABYLM}_…. Ask others apart.")
+        raise ValueError(f"--{of_harness[0]} is not for the challenge's tasks {BABYLM}_…. Leave it out, or them.")
     # Reading the harness's definitions takes seconds.
     specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate) if by_harness else ([], [])
     for task in specified:

@@ -405,8 +405,8 @@ def main(arguments: list[str]) -> None:
     elif data_args.max_length is None:
         collator.max_length = min(collator.max_length, tokenizer.model_max_length)
     chosen = {use: {name: splits[name].select(at) for name, at in of_use.items()} for use, of_use in places.items()}
-    is_first, checked = training_args.process_index == 0, (task, data_args, model_args.allow_unknown_text)
-    lines = check_rows(collator, chosen, *checked) if is_first else []
+    is_first = training_args.process_index == 0
+    lines = check_rows(collator, chosen, task, data_args, model_args.allow_unknown_text) if is_first else []
     trainer = GPT1Trainer(
         args=training_args,
         train_dataset=chosen["train"].get(task.train_split),
@@ -416,8 +416,9 @@ def main(arguments: list[str]) -> None:
     )
     runs.use_readable_log(trainer, " and ".join(map(data_args.source_of, chosen["eval"])))
     was_trained = training_args.do_train and runs.train(trainer, start, lines, checkpoint, parser)
-    for line in () if training_args.do_train else (runs.describe_start(trainer, start), *lines):
-        logger.info(line)
+    if not training_args.do_train:
+        for line in (runs.describe_start(trainer, start), *lines):
+            logger.info(line)
     for use in ("eval", "predict"):
         if chosen[use]:
             predict(trainer, task, chosen[use], places[use], use, data_args)

@@ -96,7 +96,7 @@ def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task
 def predict_rows(
     rows: Dataset, task: Task, model: PreTrainedModel, collator: TraversalCollator, batch_size: int
 ) -> Iterator[dict]:
-    """Yields what is said of each row."""
+    """Yields each row's prediction, as `describe_prediction` gives it, or the `error` for which it cannot be read."""
     scores_of = model if is_of_gpt1(model) else TaskScores(model)
     texts = rows.select_columns(finetune.texts_of(task))
     for first in range(0, len(rows), batch_size):

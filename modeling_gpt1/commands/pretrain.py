@@ -31,6 +31,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts, unigram_perplexity
 from tokenization.control_tokens import check_vocabulary
 from tokenization.documents import find_files
+from tokenization.noise import NextSentenceCollator
 from tokenization.rows import counted
 
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
@@ -56,9 +57,9 @@ UNKNOWN_TEXTS, UNKNOWN_CHARACTERS = 200, 5_000  # that are looked at for unknown
 
 
 def number_of_words(text: str) -> int:
-    """`"2.5M"` as 2,500,000."""
+    """`"2.5M"` as 2,500,000. Raises ValueError: it is no number, or below 1."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text)
-    number = float(found[1]) * 1000 ** " KMB".index(found[2] or " ") if found else 0
+    number = float(found[1]) * {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}[found[2]] if found else 0
     if number < 1:
         raise ValueError(f"{text!r} is no number of words. Write 500000, 500K, 10M or 1B; several as 1M 2M.")
     return round(number)
@@ -159,7 +160,7 @@ def check_run(
         raise ValueError(f"{needs}. Pass --validation_files or --validation_split.")
     if model_args.model is None and family.is_causal:  # others add tokens of their tokenizer
         family.block_length(model_args.fresh_config(), corpus_args.block_length)
-    if corpus_args.streaming and family.draws_blocks:
+    if corpus_args.streaming and family.collator_class is NextSentenceCollator:
         raise ValueError(f"--streaming stores no blocks, but {family.name} draws from them. Leave it out.")
     for source in filter(None, map(corpus_args.source, ("train", "validation"))):
         training_texts(**source)  # reads the first piece
@@ -246,9 +247,11 @@ def main(arguments: list[str]) -> None:
     parser = parser_of("pretrain")
     model_args, corpus_args, training_args = parser.read(arguments)
     asked = [flag for flag in ("do_eval", "do_predict") if parser.settings[flag]]
-    if asked or (not training_args.do_train and any(word.startswith("--do_train") for word in arguments)):
+    if not training_args.do_train and any(word.startswith("--do_train") for word in arguments):
+        asked.append("do_train")
+    if asked:
         how = "and measures --validation_files; `gpt1 evaluate --tasks wikitext` measures a model that is there"
-        raise ValueError(f"This command always trains, {how}. Leave --{(*asked, 'do_train')[0]} out.")
+        raise ValueError(f"This command always trains, {how}. Leave --{asked[0]} out.")
     check_model("--model", model_args.model)
     family = FAMILIES[model_args.family or "gpt1"] if model_args.model is None else family_of(model_args.model)
     checkpoint = check_run(model_args, corpus_args, training_args, family)

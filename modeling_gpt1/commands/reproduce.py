@@ -41,7 +41,8 @@ def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, Comman
         parser.settings[name] = of_command
     is_asked = PRETRAIN in (arguments.model, arguments.lstm_model)
     if is_asked != bool(arguments.pretrain_arguments):
-        has, needs = [f"a model {PRETRAIN}", "--pretrain_arguments"][:: 1 if is_asked else -1]
+        has, needs = f"a model {PRETRAIN}", "--pretrain_arguments"
+        has, needs = (has, needs) if is_asked else (needs, has)
         raise ValueError(f"{has} was given without {needs}. Pass both, or a model that is pre-trained already.")
     return arguments, parser
 

@@ -26,7 +26,7 @@ from ..hub.model_kinds import without_adapter
 from ..inference.devices import accelerator_name
 from ..training.callbacks import ProgressBar, ReadableLog
 from ..training.checkpoint import OF_OPTIMIZER, checkpoint_to_resume, newest_whole_checkpoint
-from ..training.families import FAMILIES
+from ..training.families import FAMILIES, SIZES
 from .arguments import CommandParser, read_settings, with_flags
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,8 @@ class ModelArguments:
     def fresh_config(self, tokenizer: transformers.PreTrainedTokenizerBase | None = None) -> PreTrainedConfig:
         """The configuration given by --family and --config_overrides."""
         family = FAMILIES[self.family or "gpt1"]
-        overrides = parse_overrides(self.config_overrides or "", family.config_class, family.common_names)
+        sizes = () if family.name == "gpt1-lstm" else SIZES  # which each Transformer has, whatever it calls them
+        overrides = parse_overrides(self.config_overrides or "", family.config_class, sizes)
         try:
             config = family.make_config(tokenizer, **overrides)
             family.check_sizes(config)
@@ -109,10 +110,9 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     checkpoint = checkpoint_to_resume(args.resume_from_checkpoint, args.output_dir)
     settings = checkpoint and Path(checkpoint).parent / SETTINGS
     before = read_settings(settings) if settings and settings.is_file() else {}
-    for name, given in data.items() if before else ():
-        was, now = (list(map(str, x if isinstance(x, list) else [x])) for x in (before.get(name, given), given))
-        were, are = ([Path(one).parts[-2 if has_magic(Path(one).name) else -1 :] for one in of] for of in (was, now))
-        if were != are:
+    for name in [name for name in data if name in before]:
+        was, now = (list(map(str, x if isinstance(x, list) else [x])) for x in (before[name], data[name]))
+        if list(map(names_in, was)) != list(map(names_in, now)):
             raise ValueError(
                 f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with "
                 f"{' '.join(now)}. Pass what that run had, or another --output_dir."
@@ -120,12 +120,17 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     return checkpoint
 
 
+def names_in(path: str) -> tuple[str, ...]:
+    """The last name of a path; of a pattern, such as `books/*.txt`, also its folder's."""
+    return Path(path).parts[-2 if has_magic(Path(path).name) else -1 :]
+
+
 def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:
     """Checks early that the score which chooses the best checkpoint is one of the run's."""
     name = args.metric_for_best_model
     if name is not None and name.removeprefix("eval_") not in scores:
         near, needed = nearest(name, scores), " or ".join(scores)
-        raise ValueError(f"--metric_for_best_model {name}{near} is none of this run. Pass {needed}.")
+        raise ValueError(f"--metric_for_best_model {name}{near} is no score of this run. Pass {needed}.")
 
 
 class AboveTheBar(logging.Handler):
@@ -243,6 +248,9 @@ def publish(trainer: Trainer, start: str | None, following: str, **facts) -> Non
     """Writes the card, uploads the folder if --push_to_hub is given, and names the next command."""
     # A local folder means nothing to readers of the card.
     facts["finetuned_from"] = None if start is None or Path(start).exists() else start
-    (trainer.push_to_hub if trainer.args.push_to_hub else trainer.create_model_card)(**facts)
+    if trainer.args.push_to_hub:
+        trainer.push_to_hub(**facts)
+    else:
+        trainer.create_model_card(**facts)
     following = following.format(shlex.quote(trainer.args.output_dir))
     logger.info(f"written to {trainer.args.output_dir}: model, tokenizer, card and results. Next: {following}")

@@ -62,13 +62,10 @@ def _wug(row: dict, stem: str) -> Item:
 
 READING, AGES = "reading", "aoa"
 # Where the rows of each task may lie.
-FILES = {
-    **{"blimp": ("blimp_filtered", "blimp_fast"), "supplement": ("supplement_filtered", "supplement_fast")},
-    **{"ewok": ("ewok_filtered", "ewok_fast"), "entity_tracking": ("entity_tracking", "entity_tracking_fast")},
-    **{"comps": ("comps",), "wug_adj": ("wug_adj_nominalization",), "wug_past": ("wug_past_tense",)},
-    READING: ("reading/reading_data.csv",),
-    AGES: ("aoa/cdi_childes.json", "cdi_childes/cdi_childes.json"),
-}
+FILES = {"blimp": ("blimp_filtered", "blimp_fast"), "supplement": ("supplement_filtered", "supplement_fast")}
+FILES |= {"ewok": ("ewok_filtered", "ewok_fast"), "entity_tracking": ("entity_tracking", "entity_tracking_fast")}
+FILES |= {"comps": ("comps",), "wug_adj": ("wug_adj_nominalization",), "wug_past": ("wug_past_tense",)}
+FILES |= {READING: ("reading/reading_data.csv",), AGES: ("aoa/cdi_childes.json", "cdi_childes/cdi_childes.json")}
 # How a row of a task on sentences is read, given the name of its file.
 READERS = {"blimp": _minimal_pair, "supplement": _minimal_pair, "ewok": _ewok, "entity_tracking": _entity_tracking}
 READERS |= {"comps": _comps, "wug_adj": _wug, "wug_past": _wug}

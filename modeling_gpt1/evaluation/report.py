@@ -49,7 +49,8 @@ def figures(results: dict, task: str) -> dict[str, tuple[float, float | None]]:
 
 def shown_tasks(results: dict) -> list[str]:
     """What was asked for, with the tasks of a group in its place if it has no metric of its own."""
-    return [name for of in results["asked"] for name in ([of] if figures(results, of) else _leaves(results, of))]
+    has_metric = {name: bool(figures(results, name)) for name in results["asked"]}
+    return [task for name, has in has_metric.items() for task in ([name] if has else _leaves(results, name))]
 
 
 def _leaves(results: dict, task: str) -> list[str]:

@@ -86,7 +86,9 @@ def write_model_card(
         results=[{**result, "split": result["split"] and cell(result["split"])} for result in results],
         hyper_parameters={**hyper_parameters_of(trainer, model), **adapter_of(whole)},
         data=data_of(trainer, model, names, hub_names, configurations),
-        **{"objective": objective, "has_sentences": has_sentences, "versions": versions()},
+        objective=objective,
+        has_sentences=has_sentences,
+        versions=versions(),
         tokenizer=type(trainer.processing_class).__name__,
         mask=getattr(trainer.processing_class, "special_tokens_map", {}).get("mask_token"),
         longest=getattr(trainer.data_collator, "max_length", None),
@@ -102,7 +104,10 @@ def model_card(model, repo_id: str, adapter: bool = False, license: str | None =
             `hyper_parameters` and `limits`.
     """
     config, objective = model.config, facts.get("objective")
+    known = {"config": config, "pipeline_tag": pipeline_tag_of(model, objective), "is_adapter": adapter}
+    known |= {"is_of_gpt1": is_of_gpt1(model), "is_finetuned": is_task_model(model), "data": {}, "tokenizer": ""}
     facts = {
+        **known,
         "model_name": repo_id,
         # An Auto class would read the configuration of an adapter's base on the hub.
         "repo_id": f"snapshot_download({json.dumps(repo_id)})" if adapter else json.dumps(repo_id),
@@ -110,22 +115,20 @@ def model_card(model, repo_id: str, adapter: bool = False, license: str | None =
         "class_name": type(model).__name__,
         "auto_class": "AutoModelForSeq2SeqLM" if objective == "denoising" else "AutoModel",
         "num_parameters": f"{model.num_parameters():,}",
-        **{"config": config, "pipeline_tag": pipeline_tag_of(model, objective), "is_adapter": adapter},
-        **{"is_of_gpt1": is_of_gpt1(model), "is_finetuned": is_task_model(model)},
         "is_pair": getattr(config, "traversal", None) in ("entailment", "similarity"),
         "is_regression": is_task_model(model) and is_regression(config),
         "lm_coef": config.lm_coef if hasattr(model, "task_head") and hasattr(model, "lm_head") else 0,
         "sequences": TRAVERSALS[config.traversal].form if hasattr(model, "task_head") else None,
         "classes": classes_of(model),
-        **{"data": {}, "tokenizer": "", **facts},
+        **facts,
     }
-    metadata = {name: facts.get(name) for name in ("language", "base_model", "datasets", "metrics", "eval_results")}
-    metadata |= {"license": license, "pipeline_tag": facts.get("task", facts["pipeline_tag"])}
-    metadata["library_name"] = "peft" if adapter else "transformers"
-    metadata["model_name"] = facts["model_name"] if metadata["eval_results"] else None  # names their entry
+    card_data = {name: facts.get(name) for name in ("language", "base_model", "datasets", "metrics", "eval_results")}
+    card_data |= {"license": license, "pipeline_tag": facts.get("task", facts["pipeline_tag"])}
+    card_data["library_name"] = "peft" if adapter else "transformers"
+    card_data["model_name"] = facts["model_name"] if card_data["eval_results"] else None  # names their entry
     tags = dict.fromkeys(["gpt1" if is_of_gpt1(model) else config.model_type, *facts.get("tags", ())])
     template = "---\n{{ card_data }}\n---\n\n" + read_template()
-    return ModelCard.from_template(ModelCardData(**metadata, tags=list(tags)), template_str=template, **facts)
+    return ModelCard.from_template(ModelCardData(**card_data, tags=list(tags)), template_str=template, **facts)
 
 
 # ---- Facts of the model

@@ -77,16 +77,15 @@ def explained(
         command += [*([] if revision is None else ["--revision", revision]), *more]
         # A traceback shows the causes, too.
         has_secret = SECRET.search("".join(traceback.format_exception(error)))
-        raise PushError(
-            f"The push to {repo_id} failed: {cause}. Nothing is lost: the complete result is in {folder}. {REMEDY} "
-            f"and run:\n{shlex.join(command)}"
-            if is_trained
-            else f"{repo_id} cannot be pushed to: {cause}. Nothing is lost, because training has not started. "
-            f"{REMEDY} and start again, or leave `push_to_hub` out and upload the result later."
-        ) from None if has_secret else error
+        told = f"{repo_id} cannot be pushed to: {cause}. Nothing is lost, because training has not started. {REMEDY} "
+        told += "and start again, or leave `push_to_hub` out and upload the result later."
+        if is_trained:
+            told = f"The push to {repo_id} failed: {cause}. Nothing is lost: the complete result is in {folder}. "
+            told += f"{REMEDY} and run:\n{shlex.join(command)}"
+        raise PushError(told) from None if has_secret else error
 
 
 def log_failure(future: Future) -> None:
-    """Of an upload that nobody waits for."""
+    """Logs the error of an upload that nobody waits for."""
     if future.exception() is not None:
         logger.error(str(future.exception()))

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from tokenization import Task, get_task, metrics
-from tokenization.tasks import nearest
+from tokenization.tasks import nearest, plain_name
 
 from .scoring import ContinuationScore, Scorer, ScoringRequest
 
@@ -141,14 +141,13 @@ def get_heuristic(name: str) -> Heuristic:
     Raises:
         ValueError: the task has no heuristic.
     """
-    by_plain_name = {re.sub(r"[\s_-]", "", known): heuristic for known, heuristic in HEURISTICS.items()}
-    plain = re.sub(r"[\s_-]", "", name.lower())
-    if plain not in by_plain_name:
+    found = {plain_name(known): heuristic for known, heuristic in HEURISTICS.items()}.get(plain_name(name))
+    if found is None:
         raise ValueError(
             f"Task {name!r} has no zero-shot heuristic{nearest(name, HEURISTICS)}. Known: {', '.join(HEURISTICS)}. "
             "For your own data, pass a `Heuristic` to `evaluate_zero_shot` in Python."
         )
-    return by_plain_name[plain]
+    return found
 
 
 # ---- Evaluation

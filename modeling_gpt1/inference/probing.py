@@ -1,4 +1,4 @@
-"""What a model says about itself before its use: how much it reads, and answers that leave it as it was."""
+"""Asking any model: how long a text it reads, how much it rounds, and calls that leave it as it was."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -86,7 +86,7 @@ class _Group(NamedTuple):
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """Of what is read of the context and the longest continuation: its last token is only predicted."""
+        """Tokens that are read of the context and of the longest continuation, whose last is only predicted."""
         return len(self.context), max(map(len, self.continuations)) - 1
 
 
@@ -241,14 +241,14 @@ class Scorer:
             )
         return [
             [
-                ContinuationScore(tuple(one for one, _ in of), all(is_best for _, is_best in of))
-                for of in (tokens[number, index] for index in range(len(continuations)))
+                ContinuationScore(tuple(log_prob for log_prob, _ in pairs), all(is_best for _, is_best in pairs))
+                for pairs in (tokens[number, index] for index in range(len(continuations)))
             ]
             for number, (_, continuations) in enumerate(fitting)
         ]
 
     def _answers(self, requests: list[tuple[list[int], list[list[int]]]]) -> dict[tuple[int, int], list]:
-        """By place: of each predicted token its log-probability, and 1 if it is the most probable one."""
+        """By place a pair for each predicted token: its log-probability, and 1 if it is the most probable one."""
         groups = [group for number, request in enumerate(requests) for group in self._groups(*request, number)]
         tokens = defaultdict(list)
         for places, values in self._scores(groups):
@@ -261,7 +261,7 @@ class Scorer:
         if not context:  # the first token is not predicted, but stands before the others
             return [_Group(ids[:1], [ids[1:]], [place]) for ids, place in pairs if len(ids) > 1]
         if pairs and self.shares_contexts and self.is_batched and CACHE in self._arguments:
-            return [_Group(context, *map(list, zip(*pairs, strict=True)))]
+            return [_Group(context, [ids for ids, _ in pairs], [place for _, place in pairs])]
         return [_Group(context, [ids], [place]) for ids, place in pairs]
 
     # ---- Batches
@@ -510,7 +510,7 @@ def scorer_class_of(config: PreTrainedConfig) -> type[Scorer]:
 
 
 def _score_alone(batch: list[_Group], logits: torch.Tensor, starts: list[int]) -> _Scores:
-    """Of groups of one continuation, each of which is predicted from its start in `logits [B, T, V]` on."""
+    """Scores groups of one continuation each; `logits [B, T, V]` predict it from its row's place in `starts` on."""
     targets = [group.continuations[0] for group in batch]
     positions = [range(start, start + len(ids)) for start, ids in zip(starts, targets, strict=True)]
     places = [group.places[0] for group, ids in zip(batch, targets, strict=True) for _ in ids]
@@ -518,7 +518,7 @@ def _score_alone(batch: list[_Group], logits: torch.Tensor, starts: list[int]) -
 
 
 def _positions(mask: torch.Tensor) -> torch.Tensor:
-    """Of the tokens of rows that may have padding on the left, `[B, T]`."""
+    """Position ids `[B, T]` of rows that may have padding on the left."""
     return (mask.cumsum(1) - 1).clamp(min=0)
 
 

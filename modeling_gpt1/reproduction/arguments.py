@@ -22,16 +22,14 @@ PAPER_TASKS = "cola sst2 mrpc stsb qqp mnli qnli rte snli scitail story_cloze ra
 PRETRAIN = "pretrain"  # as a model: it is pre-trained here
 REHEARSAL, REHEARSED_ROWS = "rehearsal", 16  # its folder in the output folder, and the rows that it evaluates
 # The flags whose words are those of another command, with the flags that every cell sets itself.
+OF_PRETRAIN = "family output_dir resume_from_checkpoint push_to_hub config".split()
+OF_FINETUNE = "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
+OF_FINETUNE += "push_to_hub do_train do_eval do_predict config".split()
 PASSED_ON = {
-    **dict.fromkeys(
-        ("--finetune_arguments", "--lstm_finetune_arguments"),
-        "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint push_to_hub do_train "
-        "do_eval do_predict config".split(),
-    ),
-    **dict.fromkeys(
-        ("--pretrain_arguments", "--lstm_pretrain_arguments"),
-        "family output_dir resume_from_checkpoint push_to_hub config".split(),
-    ),
+    "--finetune_arguments": OF_FINETUNE,
+    "--lstm_finetune_arguments": OF_FINETUNE,
+    "--pretrain_arguments": OF_PRETRAIN,
+    "--lstm_pretrain_arguments": OF_PRETRAIN,
 }
 # Flags that choose where a cell runs and what it logs, not what it gives: another device or logger repeats no cell.
 NEUTRAL_FLAGS = "use_cpu report_to run_name disable_tqdm log_level logging_steps logging_strategy".split()
@@ -116,7 +114,8 @@ def behind(words: list[str], own: list[str]) -> list[str]:
     for word in words:
         if word.startswith("--"):
             is_kept = word.removeprefix("--").partition("=")[0].replace("-", "_") not in replaced
-        kept += [word] * is_kept
+        if is_kept:
+            kept.append(word)
     return kept + own
 
 

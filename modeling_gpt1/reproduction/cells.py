@@ -15,10 +15,10 @@ from tokenization.rows import are_all_labelled
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
 from .arguments import PRETRAIN, VARIANTS, ReproduceArguments, as_settings, behind
-from .models import data_fingerprint, family, load_config, model_fingerprint, model_name, read_json, text_fingerprint
+from .models import data_fingerprint, load_config, model_fingerprint, model_name, read_json, text_fingerprint
 
 COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")
-FAMILIES = {"model": "gpt1", "lstm_model": "gpt1-lstm"}  # by the argument that names the model
+MODEL_TYPES = {"model": "gpt1", "lstm_model": "gpt1-lstm"}  # by the argument that names the model
 PARTS = {"race": ("race-middle", "race-high")}  # on which the model of the whole task is scored too
 Run = Callable[[list[str]], None]
 
@@ -42,11 +42,10 @@ class Cell:
 
 
 def check_families(arguments: ReproduceArguments) -> None:
-    """Raises ValueError if the report would call an LSTM a Transformer, or the reverse."""
-    for argument, wanted in FAMILIES.items():
+    """Raises ValueError if a model is not of the family whose results the report would show."""
+    for argument, wanted in MODEL_TYPES.items():
         model = getattr(arguments, argument)
-        if model is not None and family(model) != wanted:
-            found = load_config(model).model_type
+        if model is not None and (found := load_config(model).model_type) != wanted:
             raise ValueError(f"--{argument} {model} has the model type {found}. Pass one of --family {wanted}.")
 
 
@@ -89,13 +88,10 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
         given += ["--max_predict_samples", settings["max_predict_samples"]]
     if variant == "without_auxiliary":
         settings.pop("lm_coef", None)  # this variant sets its own λ
-    facts = {
-        **{"kind": "fine_tuning", "task": task, "variant": kind},
-        "n_transfer": int(flags[1]) if "--n_transfer" in flags else None,
-        "lm_coef": 0.0 if variant == "without_auxiliary" else None,
-        **{"seed": seed, "settings": settings, "model_fingerprint": model_fingerprint(model)},
-        "data": data_of(arguments, get_task(task)),
-    }
+    facts = {"kind": "fine_tuning", "task": task, "variant": kind, "seed": seed, "settings": settings}
+    facts["n_transfer"] = int(flags[1]) if "--n_transfer" in flags else None
+    facts["lm_coef"] = 0.0 if variant == "without_auxiliary" else None
+    facts |= {"model_fingerprint": model_fingerprint(model), "data": data_of(arguments, get_task(task))}
     run = partial(fine_tune, arguments.data_dir, task, seed, given, ["--model", model, *flags])
     return Cell(f"{task}-{variant}-seed{seed}", facts, {"model": model_name(model)}, run)
 
@@ -121,8 +117,8 @@ def zero_shot_cells(arguments: ReproduceArguments) -> Iterator[Cell]:
                 "model_fingerprint": model_fingerprint(model),
                 "data": {name: data_of(arguments, get_heuristic(name).task) for name in arguments.zero_shot_tasks},
             }
-            about = {"model": model_name(model), "family": family(model)}
-            name = f"zero-shot-{family(model)}-checkpoint-{point['step']}"
+            about = {"model": model_name(model), "family": load_config(model).model_type}
+            name = f"zero-shot-{about['family']}-checkpoint-{point['step']}"
             yield Cell(name, facts, about, partial(ask_zero_shot, arguments, model))
 
 
@@ -132,7 +128,7 @@ def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, 
     The LSTM gets the Transformer's flags, and its own behind them. A BPE that both learn from one text is the same.
     """
     found = {}
-    for argument, of_family in FAMILIES.items():
+    for argument, of_family in MODEL_TYPES.items():
         if getattr(arguments, argument) != PRETRAIN:
             continue
         given = [*arguments.pretrain_arguments]

@@ -79,20 +79,20 @@ def compare(label: str, first: Scores, second: Scores) -> Comparison:
 # ---- What is compared
 
 
-def of_tasks(cells: Cells, other: str, wanted: Callable[[str], bool] = lambda column: True) -> list[Comparison]:
+def compare_tasks(cells: Cells, other: str, wanted: Callable[[str], bool] = lambda column: True) -> list[Comparison]:
     """The full method against another row of table 5, in each wanted column, the smallest data set first."""
     both = {key: (cells.scores(key, "full"), cells.scores(key, other)) for key in COLUMNS if key not in PARTS}
-    keys = sorted((key for key, of in both.items() if all(of) and wanted(key)), key=cells.training_rows)
+    keys = sorted((key for key in both if all(both[key]) and wanted(key)), key=cells.training_rows)
     return [compare(COLUMNS[key].label, *both[key]) for key in keys]
 
 
-def of_average(cells: Cells, other: str) -> list[Comparison]:
+def compare_averages(cells: Cells, other: str) -> list[Comparison]:
     ours, theirs = (cells.scores("average", row) for row in ("full", other))
     label = f"Average of {', '.join(COLUMNS[key].label for key in cells.averaged)}:"
     return [compare(label, ours, theirs)] if ours and theirs else []
 
 
-def of_layers(cells: Cells, pairs: Callable[[Iterable[int]], Iterable[tuple[int, int]]]) -> list[Comparison]:
+def compare_layers(cells: Cells, pairs: Callable[[Iterable[int]], Iterable[tuple[int, int]]]) -> list[Comparison]:
     """Numbers of transferred layers against others, of the tasks that have both."""
     return [
         compare(f"{task}, {more} layers against {fewer}:", curve[more], curve[fewer])
@@ -108,7 +108,8 @@ def steps(curve: Iterable[int]) -> Iterable[tuple[int, int]]:
     return zip(numbers[1:], numbers, strict=False) if len(numbers) > 2 else ()
 
 
-def rises(cells: Cells) -> list[Comparison]:
+def compare_thirds(cells: Cells) -> list[Comparison]:
+    """The last third of each of the Transformer's zero-shot curves against its first."""
     return [
         by_rows(task, "after", third_of(curve, last=True), third_of(curve, last=False))
         for task, curve in cells.curves("gpt1").items()
@@ -116,9 +117,10 @@ def rises(cells: Cells) -> list[Comparison]:
     ]
 
 
-def above(cells: Cells) -> list[Comparison]:
+def compare_ends(cells: Cells) -> list[Comparison]:
+    """The last third of the Transformer's curve against the LSTM's, of each task that has both."""
     curves = curves_of_both(cells)
-    return [by_rows(task, "against", *(third_of(curve, last=True) for curve in of)) for task, of in curves]
+    return [by_rows(task, "against", *(third_of(curve, last=True) for curve in both)) for task, both in curves]
 
 
 def curves_of_both(cells: Cells) -> list[tuple[str, tuple[list, list]]]:
@@ -141,7 +143,7 @@ def by_rows(task: str, word: str, first: tuple[float, float], second: tuple[floa
     return Comparison(text, gain, p)
 
 
-def varies(cells: Cells) -> list[Comparison]:
+def compare_variation(cells: Cells) -> list[Comparison]:
     """Whether the LSTM's curves vary more, at the updates that both curves have."""
     found = []
     for task, both in curves_of_both(cells):
@@ -181,69 +183,69 @@ CLAIMS = (
     Claim(
         "Pre-training raises the average score (section 5, table 5).",
         f"{MEANS['full']} against {MEANS['without_pretraining']}.",
-        lambda cells: of_average(cells, "without_pretraining"),
+        lambda cells: compare_averages(cells, "without_pretraining"),
     ),
     Claim(
         "Without pre-training every task scores lower (section 5, table 5).",
         "Lower on all eight tasks, by 2.2 (RTE) to 51.1 (STS-B).",
-        lambda cells: of_tasks(cells, "without_pretraining"),
+        lambda cells: compare_tasks(cells, "without_pretraining"),
     ),
     Claim(
         "The auxiliary objective helps on the larger data sets (section 5, table 5).",
         "Over 100 000 training rows: QNLI +1.2, QQP +0.5, MNLI +0.7.",
-        lambda cells: of_tasks(cells, "without_auxiliary", lambda column: cells.training_rows(column) > LARGE),
+        lambda cells: compare_tasks(cells, "without_auxiliary", lambda column: cells.training_rows(column) > LARGE),
     ),
     Claim(
         "The smaller data sets do better without the auxiliary objective (section 5, table 5).",
         "With it RTE +1.6, MRPC −2.6, STS-B −1.2, CoLA −2.5, SST-2 −0.7: better without it on all but RTE.",
-        lambda cells: of_tasks(cells, "without_auxiliary", lambda column: cells.training_rows(column) <= LARGE),
+        lambda cells: compare_tasks(cells, "without_auxiliary", lambda column: cells.training_rows(column) <= LARGE),
         sign=-1,
     ),
     Claim(
         "The Transformer has a higher average score than an LSTM (section 5, table 5).",
         f"{MEANS['full']} against {MEANS['lstm']}; the text says 5.6 less for the LSTM.",
-        lambda cells: of_average(cells, "lstm"),
+        lambda cells: compare_averages(cells, "lstm"),
     ),
     Claim(
         "The Transformer is ahead of the LSTM on every task but MRPC (section 5, table 5).",
         "Ahead by 0.8 (SST-2) to 15.1 (CoLA) on the seven others.",
-        lambda cells: of_tasks(cells, "lstm", lambda column: column != "mrpc"),
+        lambda cells: compare_tasks(cells, "lstm", lambda column: column != "mrpc"),
     ),
     Claim(
         "On MRPC the LSTM is ahead of the Transformer (section 5, table 5).",
         "82.3 (Transformer) against 83.2 (LSTM).",
-        lambda cells: of_tasks(cells, "lstm", lambda column: column == "mrpc"),
+        lambda cells: compare_tasks(cells, "lstm", lambda column: column == "mrpc"),
         sign=-1,
     ),
     Claim(
         "Transferring the embeddings alone already helps (section 5, figure 2 left).",
         "Stated in the text; the figure begins at 0 layers.",
-        lambda cells: of_layers(cells, lambda curve: [(0, -1)]),
+        lambda cells: compare_layers(cells, lambda curve: [(0, -1)]),
     ),
     Claim(
         "Each transferred layer helps further (section 5, figure 2 left).",
         "Both curves rise from layer to layer on RACE and MultiNLI.",
-        lambda cells: of_layers(cells, steps),
+        lambda cells: compare_layers(cells, steps),
     ),
     Claim(
         "All layers together help well beyond the embeddings (section 5, figure 2 left).",
         "Up to 9 points on MultiNLI.",
-        lambda cells: of_layers(cells, lambda curve: [(cells.num_layers, 0)]),
+        lambda cells: compare_layers(cells, lambda curve: [(cells.num_layers, 0)]),
     ),
     Claim(
         "Zero-shot performance rises over pre-training (section 5, figure 2 right).",
         "The Transformer's four curves rise steadily over the updates.",
-        rises,
+        compare_thirds,
     ),
     Claim(
         "The LSTM's zero-shot performance stays below the Transformer's (figure 2 right).",
         "Its curves end lower.",
-        above,
+        compare_ends,
     ),
     Claim(
         "The LSTM's zero-shot performance varies more (section 5, figure 2 right).",
         "Stated in the text about the LSTM's curves.",
-        varies,
+        compare_variation,
     ),
 )
 

@@ -30,16 +30,11 @@ def load_config(model: str) -> PreTrainedConfig:
     return GPT1Config.from_pretrained(model) if config.model_type in OPENED_TYPES else config
 
 
-def family(model: str) -> str:
-    """The model's family, `gpt1` or `gpt1-lstm`."""
-    return "gpt1-lstm" if "lstm" in load_config(model).model_type else "gpt1"
-
-
 def model_name(model: str) -> str:
     config = load_config(model)
     layers = f"{config.num_hidden_layers} layer{'s' if config.num_hidden_layers > 1 else ''}"
     width = getattr(config, "lstm_hidden_size", config.hidden_size)
-    return f"{'LSTM' if family(model) == 'gpt1-lstm' else 'GPT-1'} ({layers}, {width} wide)"
+    return f"{'LSTM' if config.model_type == 'gpt1-lstm' else 'GPT-1'} ({layers}, {width} wide)"
 
 
 # ---- What tells models and data from others
@@ -100,7 +95,9 @@ def describe_model(model: str, run_folder: str | None) -> dict:
     results, state = read_json(folder / "all_results.json"), read_json(folder / "trainer_state.json")
     perplexity = results.get("eval_perplexity", math.nan)
     return {
-        **{"name": model_name(model), "family": family(model), "parameters": empty.num_parameters()},
+        "name": model_name(model),
+        "family": config.model_type,
+        "parameters": empty.num_parameters(),
         "config": {name: getattr(config, name) for name in SIZES if hasattr(config, name)},
         "pretraining": {
             "tokens": results.get("num_input_tokens_seen", state.get("num_input_tokens_seen")),

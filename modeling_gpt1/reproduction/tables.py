@@ -62,10 +62,8 @@ TITLES = {
     "table-5": "Table 5: ablations",
 }
 # Approximate number of training rows. Where `max_train_samples` is smaller, that number counts.
-TRAINING_ROWS = {
-    **{"rte": 2490, "mrpc": 3668, "stsb": 5749, "cola": 8551, "sst2": 67349, "qnli": 104743, "qqp": 363846},
-    **{"mnli": 392702, "snli": 549367, "scitail": 23097, "story_cloze": 1497, "race": 87866},
-}
+TRAINING_ROWS = {"rte": 2490, "mrpc": 3668, "stsb": 5749, "cola": 8551, "sst2": 67349, "qnli": 104743, "qqp": 363846}
+TRAINING_ROWS |= {"mnli": 392702, "snli": 549367, "scitail": 23097, "story_cloze": 1497, "race": 87866}
 
 
 # ---- Finished cells
@@ -117,7 +115,7 @@ class Cells:
             score = 100 * statistics.fmean(cell["metrics"].get(name, math.nan) for name in column.metric_keys(split))
             if math.isfinite(score):
                 answers = answers_of(cell, column.splits(split))
-                resampled = [resample(of["labels"], of["predictions"], column.metric) for of in answers]
+                resampled = [resample(rows["labels"], rows["predictions"], column.metric) for rows in answers]
                 found[cell["seed"]] = np.append(score, np.mean(resampled or [[math.nan] * NUM_RESAMPLES], axis=0))
         return found
 
@@ -127,8 +125,9 @@ class Cells:
         """
         if key == "average":
             known = [self.baselines(averaged) for averaged in self.averaged]
-            majority = statistics.fmean(of["majority"] for of in known) if known and all(known) else None
-            return None if majority is None else {"majority": majority}
+            if not known or not all(known):
+                return None
+            return {"majority": statistics.fmean(baseline["majority"] for baseline in known)}
         column = COLUMNS[key]
         splits = column.splits(self.split(column))
         for cell in self.fine_tuning:
@@ -142,7 +141,8 @@ class Cells:
         """How many rows the runs of a column are trained on at most; a limit counts if all runs tell one."""
         runs = [cell for cell in self.fine_tuning if cell["task"] == COLUMNS[key].task]
         limits = [cell.get("train_rows", cell["settings"].get("max_train_samples")) for cell in runs]
-        return min([TRAINING_ROWS[key], *([max(map(int, limits))] if limits and None not in limits else [])])
+        has_limit = limits and None not in limits
+        return min(TRAINING_ROWS[key], max(map(int, limits))) if has_limit else TRAINING_ROWS[key]
 
     def transfer(self) -> dict[str, dict[int, Scores]]:
         """Scores by task and number of transferred layers, of the tasks with points between the two ends.
@@ -166,12 +166,12 @@ class Cells:
         found: dict[str, list] = {}
         checkpoints = [cell for cell in self.zero_shot if cell["family"] == family]
         for cell in sorted(checkpoints, key=lambda cell: cell["step"]):
-            for name, of in cell["tasks"].items():
-                low, high, metric = of["chance"], of["best_known"], of["metric"]
-                note = f"0 is {show_metric(metric)} {100 * low:.1f}, 1 is {100 * high:.1f}; {of['num_rows']} rows of "
-                note += f"{of['split']}; bars are two standard errors"
-                error = standard_error(of[metric], of["num_rows"], metric) / (high - low)
-                found.setdefault(LABELS.get(name, name), []).append((cell["step"], of["normalised"], error, note))
+            for name, result in cell["tasks"].items():
+                low, high, metric, num_rows = (result[key] for key in ("chance", "best_known", "metric", "num_rows"))
+                note = f"0 is {show_metric(metric)} {100 * low:.1f}, 1 is {100 * high:.1f}; {num_rows} rows of "
+                note += f"{result['split']}; bars are two standard errors"
+                error = standard_error(result[metric], num_rows, metric) / (high - low)
+                found.setdefault(LABELS.get(name, name), []).append((cell["step"], result["normalised"], error, note))
         return found
 
     def why_missing(self, task: str, place: str | int) -> str:
@@ -222,7 +222,7 @@ def common_settings(cells: Sequence[Mapping]) -> dict:
     """The settings that are equal in all cells."""
     all_settings = [cell["settings"] for cell in cells]
     first = all_settings[0] if all_settings else {}
-    return {name: value for name, value in first.items() if all((name, value) in of.items() for of in all_settings)}
+    return {name: first[name] for name in first if all((name, first[name]) in one.items() for one in all_settings)}
 
 
 # ---- The tables

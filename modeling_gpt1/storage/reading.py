@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def saved_files(folder: str | os.PathLike) -> dict[str, tuple[int, int]]:
-    """Of a model's files, by name, what changes with each save; empty for a hub id."""
+    """Inode and time of each of a model's files, by name: every save changes them. Empty for a hub id."""
     found = {}
     for pattern in ("*config.json", "tokenizer*.json", "*.safetensors*"):
         for path in Path(folder).glob(pattern):

@@ -133,18 +133,14 @@ def _flush_path(path: Path, flags: int) -> None:
         os.close(descriptor)
 
 
-def check_folder(folder: str | os.PathLike, name: str = "output_dir") -> None:
-    """Make the folder and write into it, before any work is done.
-
-    Raises:
-        ValueError: either fails; the text has `name`, the folder's argument.
-    """
+def check_folder(folder: str | os.PathLike) -> None:
+    """Makes an output folder and writes into it, before any work is done. Raises ValueError: either fails."""
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        told = f"`{name}` is {os.fspath(folder)!r}, which is not writable ({error.strerror})"
+        told = f"`output_dir` is {os.fspath(folder)!r}, which is not writable ({error.strerror})"
         raise ValueError(f"{told}. Pass a writable folder.") from error
 
 

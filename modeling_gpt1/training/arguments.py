@@ -94,7 +94,7 @@ def check_arguments(args: TrainingArguments) -> None:
         )
     if args.world_size > 1 and not args.average_tokens_across_devices:
         raise ValueError(
-            "`average_tokens_across_devices` is False: a process without rows halves a loss. Leave it out."
+            "`average_tokens_across_devices` is False: a process without rows would weaken the update. Leave it out."
         )
     if args.label_smoothing_factor:
         raise ValueError(

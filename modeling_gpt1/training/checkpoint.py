@@ -42,8 +42,8 @@ SETTINGS = [*OF_OPTIMIZER, "per_device_train_batch_size", "gradient_accumulation
 SETTINGS += "optim lr_scheduler_type warmup_steps max_grad_norm lm_coef train_sampling_strategy data_seed".split()
 ALIKE = {"adamw_torch", "adamw_torch_fused"}  # optimizers with the same state
 # What decides a model's numbers beside its sizes and weights.
-NO_SIZES = "hidden_act activation_function layer_norm_epsilon layer_norm_eps do_layer_norm_before sliding_window "
-NO_SIZES += "layer_types tie_word_embeddings traversal id2label"
+BEHAVIOUR = "hidden_act activation_function layer_norm_epsilon layer_norm_eps do_layer_norm_before sliding_window "
+BEHAVIOUR += "layer_types tie_word_embeddings traversal id2label"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 
@@ -156,7 +156,7 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
     before = type(config).from_pretrained(checkpoint).to_dict()  # the file has no defaults
     for name, now in config.to_dict().items():
         is_size = type(now) is int and not name.endswith("_token_id")
-        if (is_size or name in NO_SIZES.split()) and before.get(name, now) != now:
+        if (is_size or name in BEHAVIOUR.split()) and before.get(name, now) != now:
             raise ValueError(
                 f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {before[name]}, but this "
                 f"run's has {now}. Give the model the old one, or start a new run in another folder."
@@ -193,8 +193,8 @@ def keep_settings(checkpoint: str, before: dict[str, Any], args: TrainingArgumen
         setattr(args, name, before[name])
 
 
-def plan_anew(checkpoint: str, lr_scheduler: Any, num_updates: int, is_told: bool) -> None:
-    """Gives the next update the learning rate of a plan of another length than before; may say how it jumps."""
+def reschedule(checkpoint: str, lr_scheduler: Any, num_updates: int, warns: bool) -> None:
+    """Gives the next update the learning rate of a run of another length than before; `warns` if it jumps."""
     planned = json.loads(Path(checkpoint, TRAINER_STATE_NAME).read_text(encoding="utf-8"))["max_steps"]
     if planned == num_updates or not hasattr(lr_scheduler, "lr_lambdas"):
         return
@@ -202,7 +202,7 @@ def plan_anew(checkpoint: str, lr_scheduler: Any, num_updates: int, is_told: boo
     lr_scheduler.last_epoch -= 1
     lr_scheduler.step()
     now = lr_scheduler.get_last_lr()[0]
-    if is_told and not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-12):
+    if warns and not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-12):
         logger.warning(
             f"The learning rate is planned over {counted(num_updates, 'update')} now, {planned:,} before: it "
             f"{'rises' if now > was else 'falls'} from {was:.1e} to {now:.1e}. Pass the old length to go on as before."

@@ -62,8 +62,7 @@ def cpu_attention_forward(
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     # The seed comes from the global generator: restoring its state repeats the dropout mask.
     seed = int(torch.empty((), dtype=torch.int64).random_()) if dropout > 0 else 0
-    settings = scaling, dropout, sees_past_only, seed
-    output = _BlockwiseAttention.apply(query, key, value, attention_mask, *settings)
+    output = _BlockwiseAttention.apply(query, key, value, attention_mask, scaling, dropout, sees_past_only, seed)
     return output.transpose(1, 2), None
 
 

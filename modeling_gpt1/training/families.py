@@ -179,19 +179,9 @@ class Family:
         return self.collator_class is BlockCollator
 
     @property
-    def draws_blocks(self) -> bool:
-        """Whether a batch needs blocks beside its own."""
-        return self.collator_class is NextSentenceCollator
-
-    @property
     def num_added(self) -> int:
         """Special tokens that are added to a block."""
         return 0 if self.is_causal else self.collator_class.num_added
-
-    @property
-    def common_names(self) -> tuple[str, ...]:
-        """Names of sizes that every Transformer here has, whatever its configuration calls them."""
-        return () if self.config_class is GPT1LSTMConfig else tuple(SIZES)
 
     def make_config(self, tokenizer: PreTrainedTokenizerBase | None = None, **overrides: Any) -> PreTrainedConfig:
         """A fresh configuration; the sizes `SIZES` have the same names for each family."""
@@ -273,7 +263,7 @@ class Family:
         """Makes batches of the training blocks."""
         if self.is_causal:
             return BlockCollator(tokenizer)
-        return self.collator_class(tokenizer, seed, **({"blocks": blocks} if self.draws_blocks else {}))
+        return self.collator_class(tokenizer, seed, blocks)
 
 
 FAMILIES = {

@@ -41,8 +41,8 @@ def forget_evaluation(trainer: Trainer) -> None:
         trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
 
 
-def _is_said(record) -> bool:
-    """Not that the model gets the tokenizer's ids, as it must, nor what `keep_settings` says of a resumed run."""
+def _is_news(record) -> bool:
+    """Drops two warnings: that the model gets the tokenizer's ids, as it must, and what `keep_settings` tells."""
     return not any(said in record.getMessage() for said in ("PAD/BOS/EOS", "do not match the ones in"))
 
 
@@ -98,13 +98,13 @@ class ResumableTrainer(Trainer):
                 self.args.eval_on_start = False  # that evaluation is in the log
                 self.args.restore_callback_states_from_checkpoint = True  # such as the patience of early stopping
             forget_evaluation(self)
-            trainer_utils.logger.addFilter(_is_said)
+            trainer_utils.logger.addFilter(_is_news)
             try:
                 with checkpoint.tied_weights_left_out(self.model):
                     output = super().train(self._checkpoint, trial, *args, **kwargs)
             finally:
                 self.args.save_total_limit = limit
-                trainer_utils.logger.removeFilter(_is_said)
+                trainer_utils.logger.removeFilter(_is_news)
             checkpoint.check_weights(self, self._run_dir)  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
 
@@ -117,8 +117,8 @@ class ResumableTrainer(Trainer):
             return
         content = checkpoint.read_content(self._checkpoint)
         checkpoint.keep_settings(self._checkpoint, content.get("settings", {}), self.args, self.train_dataset)
-        is_told = self.args.should_log and self.state.global_step < self.state.max_steps
-        checkpoint.plan_anew(self._checkpoint, self.lr_scheduler, self.state.max_steps, is_told)
+        warns = self.args.should_log and self.state.global_step < self.state.max_steps
+        checkpoint.reschedule(self._checkpoint, self.lr_scheduler, self.state.max_steps, warns)
         progress = content["progress"]
         self._total_loss_scalar = progress["total_loss"]
         losses = progress["running_losses"]

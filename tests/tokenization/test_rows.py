@@ -570,7 +570,7 @@ def test_classes_that_differ_by_a_slip_are_refused_or_kept(tmp_path):
     ],
 )
 def test_what_is_no_file_of_a_split(files, kind):
-    told = ('{"train": "a.csv"}', "`Dataset.from_pandas` makes one, and `from_list`")
+    told = ('{"train": "a.csv"}', "`Dataset.from_pandas` and `from_list` make one")
     check_refused(lambda: load_files(files, "classification", COLUMNS), kind, *told)
     check_refused(lambda: load_files({"trian": "a.csv"}, "classification", COLUMNS), "'trian' (did you mean 'train'?)")
 

@@ -29,18 +29,15 @@ COMMANDS = {
     "env": "print what a bug report needs: versions, devices, extras",
     "completion": "print the script that completes commands and flags in bash, zsh or fish",
 }
-HELP = "\n".join(
-    [
-        "usage: gpt1 COMMAND [ARGUMENTS]",
-        "",
-        *(f"  {name:<12}{what}" for name, what in COMMANDS.items()),
-        "",
-        "gpt1 COMMAND --help lists the flags of a command. Each takes --config FILE (.yaml or .json), which flags",
-        "override, and --debug, which shows the traceback of an error.",
-        "gpt1 --launch-configs prints the folder of the launch configurations for accelerate.",
-        "gpt1 --version prints the version.",
-    ]
-)
+COMMAND_LINES = "\n".join(f"  {name:<12}{what}" for name, what in COMMANDS.items())
+HELP = f"""usage: gpt1 COMMAND [ARGUMENTS]
+
+{COMMAND_LINES}
+
+gpt1 COMMAND --help lists the flags of a command. Each takes --config FILE (.yaml or .json), which flags
+override, and --debug, which shows the traceback of an error.
+gpt1 --launch-configs prints the folder of the launch configurations for accelerate.
+gpt1 --version prints the version."""
 USAGE, INTERRUPTED = 2, 130  # exit codes, as in shells
 # Packages that may be missing, with the extra that installs each.
 EXTRAS = {"lm_eval": "eval", "scipy": "reproduce", "matplotlib": "plot", "peft": "peft"}
@@ -49,8 +46,9 @@ OF_USERS = (ValueError, ImportError, FloatingPointError, OSError)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # of another encoding, they would refuse some texts
-        getattr(stream, "reconfigure", dict)(encoding="utf-8")
+    for stream in (sys.stdout, sys.stderr):  # of another encoding, they would refuse some texts
+        if hasattr(stream, "reconfigure"):  # not None, nor a stand-in
+            stream.reconfigure(encoding="utf-8")
     name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     answers = {
         "-h": lambda: HELP,

@@ -123,8 +123,8 @@ class TestFolders:
 class TestFailures:
     def test_a_folder_that_cannot_be_written(self, tmp_path):
         (tmp_path / "file").write_text("in the way")
-        with pytest.raises(ValueError, match=f"`to` is '{tmp_path}/file', .*File exists.* Pass a writable folder"):
-            writing.check_folder(tmp_path / "file", "to")
+        with pytest.raises(ValueError, match=f"`output_dir` is '{tmp_path}/file', .*File exists.* writable folder"):
+            writing.check_folder(tmp_path / "file")
         writing.check_folder(tmp_path / "new" / "one")
         assert list((tmp_path / "new" / "one").iterdir()) == []
 
