@@ -84,7 +84,8 @@ class GPT1BaseConfig(PreTrainedConfig):
             del auto_map[f"AutoModelFor{other}"]
         own_modules = {reference.split(".")[0] for reference in self.auto_classes.values()}
         for name, reference in (getattr(self, "auto_map", None) or {}).items():
-            if str(reference).split("--")[-1].split(".")[0] not in own_modules:  # a user's subclass
+            is_replaced = "--" in str(reference) and name in self.auto_classes  # by the class whose code is saved here
+            if not is_replaced and str(reference).split("--")[-1].split(".")[0] not in own_modules:  # of a user
                 auto_map[name] = reference
         self.auto_map = auto_map
         super().save_pretrained(save_directory, *args, **kwargs)

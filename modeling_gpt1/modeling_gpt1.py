@@ -251,13 +251,13 @@ class GPT1Attention(nn.Module):
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         if has_one_product(hidden_states, self.q_proj, self.k_proj, self.v_proj):
-            projected = [one_product(hidden_states, self.q_proj, self.k_proj, self.v_proj)]
+            joined = one_product(hidden_states, self.q_proj, self.k_proj, self.v_proj)  # [B, T, 3 · D]
+            projected = (joined if rows is None else to_rows(rows, joined)).chunk(3, dim=-1)
         else:  # three explicit calls: inference engines that parse this code can fuse them
             projected = [self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)]
+            projected = projected if rows is None else [to_rows(rows, tensor) for tensor in projected]
         if rows is not None:
-            projected = [to_rows(rows, tensor) for tensor in projected]
             kwargs["is_causal"] = True  # the rows' masks show nothing above the diagonal
-        projected = projected if len(projected) == 3 else projected[0].chunk(3, dim=-1)
         head_shape = (*projected[0].shape[:-1], -1, self.head_dim)
         query, key, value = (tensor.view(head_shape).transpose(1, 2) for tensor in projected)  # [B, H, T, D/H]
         if past_key_values is not None:

@@ -35,6 +35,9 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     """
     check_tokenizer(tokenizer)
     missing = {name: token for name, token in CONTROL_TOKENS.items() if getattr(tokenizer, f"{name}_id", None) is None}
+    words = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys()
+    if taken := [token for token in missing.values() if token in words]:
+        raise ValueError(f"{taken[0]} is a word of the tokenizer, so text would become it. Take another tokenizer.")
     before = tokenizer.vocab_size if not missing else len(tokenizer)
     sizes = (before, len(tokenizer) + len(missing))
     if model is not None and not any(has_size_for(model.config, num_tokens) for num_tokens in sizes):

@@ -20,7 +20,7 @@ from datasets import IterableDataset, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
 from transformers.utils import logging
 
-from .rows import csv_options, to_utf8
+from .rows import JSON_OPTIONS, csv_options, to_utf8
 from .tasks import nearest
 
 logger = logging.get_logger(__name__)
@@ -54,7 +54,8 @@ class Shard:
             if self.kind == "text":
                 yield from DOCUMENTS[self.document_per](_read_text(part[0]))
                 continue
-            rows = _hub_split(*part[:4]).shard(*part[4:]) if self.kind == "hub" else _read_rows(part[0], self.kind)
+            is_hub = self.kind == "hub"  # `iter`: otherwise a DataLoader's worker would get a share of its own rows
+            rows = _hub_split(*part[:4]).shard(*part[4:]).iter(1) if is_hub else _read_rows(part[0], self.kind)
             for number, row in enumerate(rows):
                 yield _chunks(_text_of(row, text_column, f"{part[0]}, row {number}"))
 
@@ -252,9 +253,9 @@ def _read_rows(path: str, kind: str) -> Iterator[dict]:
     if kind != "parquet":
         next(_read_text(path), "")  # the reader of JSON takes bytes of another encoding without a word
     try:
-        options = csv_options(path) if kind == "csv" else {}
+        options = csv_options(path) if kind == "csv" else JSON_OPTIONS if kind == "json" else {}
         rows = load_dataset(kind, data_files=glob.escape(path), split="train", streaming=True, **options)
-        yield from rows
+        yield from rows.iter(1)
     except StopIteration:  # from the JSON reader, for a file without rows
         return
     except (ValueError, *UNREADABLE) as error:
@@ -267,7 +268,7 @@ def _text_of(row: dict, text_column: str, place: str) -> str:
             f"{place} has no column {text_column!r}{nearest(text_column, row)}; it has "
             f"{', '.join(map(repr, row))}. Name the column of the text in `text_column`."
         )
-    text = row[text_column]
+    (text,) = row[text_column]
     if text is not None and not isinstance(text, str):
         raise ValueError(f"{place}: column {text_column!r} holds {text!r}, no text. Name the column of the text.")
     return text or ""

@@ -2,7 +2,7 @@
 
 The preparation separates punctuation and the parts of contractions by spaces, and has one sign for all dashes and one
 for all double quotation marks. The functions here go from left to right and never look ahead. The beginning of a text
-is therefore joined as it is in the whole text, and a text can be shown while it is generated.
+is therefore joined as it is in the whole text, but for numbers such as 1,308, whose comma needs three digits.
 """
 
 import re

@@ -8,6 +8,7 @@ import glob
 import logging as standard_logging
 import math
 import re
+import shlex
 import unicodedata
 import zlib
 from collections import Counter
@@ -32,6 +33,7 @@ from datasets import (
     load_dataset,
 )
 from datasets.exceptions import DatasetGenerationError
+from datasets.packaged_modules.json.json import JsonConfig
 from transformers.utils import logging
 
 from .tasks import Task, get_task, nearest
@@ -43,6 +45,8 @@ LOADING = Lock()  # `datasets` sometimes fails in two threads at once, by its pr
 standard_logging.getLogger("datasets.packaged_modules").setLevel(standard_logging.CRITICAL)
 # Builder of `datasets` by the ending of a file's name.
 FILE_BUILDERS = {".jsonl": "json", ".jsonl.gz": "json", ".csv": "csv", ".parquet": "parquet"}
+# Of a column with texts and numbers, `datasets` writes the texts behind the first 10 MB as JSON, quoted.
+JSON_OPTIONS = {"on_mixed_types": None} if hasattr(JsonConfig, "on_mixed_types") else {}
 # Those of one's own; the .tsv and .json files of a task's release often follow other rules.
 OWN_BUILDERS = FILE_BUILDERS | {".tsv": "csv", ".json": "json"}
 # A number, and its fraction. 007 is a name, and so is a number of more digits than 64 bits hold.
@@ -82,7 +86,7 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         if builder != "parquet":  # the reader of JSON takes bytes of another encoding without a word
             with fsspec.open(path, "rt", encoding="utf-8", compression="infer") as lines:
                 num_lines = sum(not line.isspace() for line in lines)
-        options = csv_options(path, delimiter) if builder == "csv" else {}
+        options = csv_options(path, delimiter) if builder == "csv" else JSON_OPTIONS if builder == "json" else {}
         if delimiter is None and options.get("sep", ",") != "," and name.endswith(".csv"):
             logger.warning_once(f"{path}: cells are separated by {options['sep']!r}.")
         if infer_types:
@@ -123,7 +127,7 @@ def to_utf8(path: str | Path, error: UnicodeDecodeError) -> str:
         return "If it is a spreadsheet, save it as CSV (UTF-8)."
     name = "UTF-16" if error.object.startswith((b"\xff\xfe", b"\xfe\xff")) else "ENCODING"
     often = " (often WINDOWS-1252; WINDOWS-1251 for Cyrillic)" if name == "ENCODING" else ""
-    return f"If it is text in {name}{often}, `iconv -f {name} -t UTF-8 {path} > NEW` changes it."
+    return f"If it is text in {name}{often}, `iconv -f {name} -t UTF-8 {shlex.quote(str(path))} > NEW` changes it."
 
 
 def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any]:

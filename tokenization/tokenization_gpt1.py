@@ -79,6 +79,7 @@ class GPT1Tokenizer(TokenizersBackend):
         self._tokenizer = Tokenizer(BPE(vocab=vocab, merges=merges or [], **options))
         _prepare(self._tokenizer)
         kwargs["split_special_tokens"] = True
+        kwargs.pop("auto_map", None)  # of whoever saved it; not to be published with what is saved next
         self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
         # GPT-1 has none, but lm-evaluation-harness neither scores nor generates without one.
         kwargs.setdefault("eos_token", kwargs.get("extract_token", unk_token))

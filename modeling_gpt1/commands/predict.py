@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -137,9 +138,9 @@ def as_cells(record: dict) -> dict:
         cells["scores"] = " ".join(map(str, scores))
     if isinstance(label, list):
         cells["label"] = "|".join(label)
-    if FORMULA.match(str(cells.get("label"))):
-        cells["label"] = f"'{cells['label']}"
-    return cells
+    return {
+        name: f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for name, cell in cells.items()
+    }
 
 
 def without_time(cell: Any) -> Any:
@@ -194,8 +195,9 @@ def main(arguments: list[str]) -> None:
             scores |= compute(name, *np.array(answered).swapaxes(0, 1))
         tell(f"{counted(len(answered), 'row')} {'has' if len(answered) == 1 else 'have'} a label · {readable(scores)}")
     finetune.warn_of_one_class(predicted, args.file)
-    if writer is not None and any(FORMULA.match(label) for label in predicted):
-        print("In front of a class that a spreadsheet would run as a formula stands an apostrophe.", file=sys.stderr)
+    texts = chain(predicted, *(rows[name] for name in args.keep))
+    if writer is not None and any(isinstance(text, str) and FORMULA.match(text) for text in texts):
+        print("In front of a text that a spreadsheet would run as a formula stands an apostrophe.", file=sys.stderr)
     if num_cut:
         length = f"{collator.max_length} tokens: those with the field `truncated`."
         print(f"{num_cut} of {len(rows)} rows were cut to {length}", file=sys.stderr)

@@ -35,7 +35,8 @@ DERIVED_FIELDS = ("vocab_size", "traversal", "columns", "num_labels", "id2label"
 SETTINGS = "run.yaml"
 # Results that a run writes beside its model.
 WRITTEN = "train_results.json eval_results.json predict_results.json all_results.json predictions.jsonl "
-WRITTEN += "predictions_test*.jsonl eval_predictions.jsonl eval_predictions_validation*.jsonl"
+WRITTEN += "predictions_test_matched.jsonl predictions_test_mismatched.jsonl eval_predictions.jsonl "
+WRITTEN += "eval_predictions_validation_matched.jsonl eval_predictions_validation_mismatched.jsonl"
 
 
 @dataclass
@@ -235,9 +236,8 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
         trainer.state = TrainerState.load_from_json(str(output / "trainer_state.json"))
         return False
     if args.should_save:
-        for pattern in WRITTEN.split():  # of earlier weights, and none of a user's
-            for path in output.glob(pattern):
-                path.unlink()
+        for name in WRITTEN.split():  # of earlier weights, and none of a user's
+            (output / name).unlink(missing_ok=True)
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
     trainer.save_metrics("train", result.metrics)

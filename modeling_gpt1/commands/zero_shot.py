@@ -8,6 +8,7 @@ and 1 for the best model that was known to the paper. Scores of different method
 """
 
 import json
+import shlex
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,8 +56,8 @@ class ScoringArguments(OpenedModel):
         check_model("--model", self.model)
         trust = {"trust_remote_code": self.trust_remote_code}
         if Path(self.model or "-").is_dir() and has_task_head(AutoConfig.from_pretrained(self.model, **trust)):
-            how = f"`gpt1 finetune --model {self.model} --do_eval --validation_file FILE` scores its task head"
-            print(f"The language model of {self.model} is asked; {how}.", file=sys.stderr)
+            how = f"`gpt1 finetune --model {shlex.quote(self.model)} --do_eval --validation_file FILE`"
+            print(f"The language model of {self.model} is asked; {how} scores its task head.", file=sys.stderr)
         return [{"model": self.model}] if self.checkpoints is None else saved_checkpoints(self.checkpoints)
 
 

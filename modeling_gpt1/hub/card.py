@@ -148,7 +148,7 @@ def classes_of(model) -> str | None:
     config = model.config
     if not is_task_model(model) or is_regression(config) or has_choices(config.traversal):
         return None
-    names = [cell(str(config.id2label[index])) for index in range(config.num_labels)]
+    names = [re.sub(r"[\[<]", r"\\\g<0>", cell(str(config.id2label[index]))) for index in range(config.num_labels)]
     more = len(names) - MOST_CLASSES
     return ", ".join(names[:MOST_CLASSES]) + (f" and {more} more" if more > 0 else "")
 

@@ -27,6 +27,7 @@ NEVER_PUSHED = (
     *("checkpoint-*", "*/checkpoint-*", "chck_*/*"),  # the latter have branches of their own
     *(".env*", "*/.env*", ".netrc", "*/.netrc", "*.metadata"),
     *("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib", "*.npy", "*.npz"),
+    *("*.pth.*", "*.pkl.*", "*.dill", "*.p", "*.h5", "*.env"),
     "*events.out.tfevents.*",
     "*run.yaml",
 )

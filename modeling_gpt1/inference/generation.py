@@ -157,5 +157,5 @@ def join_to_prompt(tokenizer, text: str, prompt: str, capitals: bool = False) ->
 
 
 def _decode(tokenizer, ids: list[int], end_ids: list[int]) -> str:
-    number = next((place for place, token in enumerate(ids) if token in end_ids), len(ids))
+    number = next((place for place, token in enumerate(ids) if token in end_ids or token < 0), len(ids))
     return tokenizer.decode(ids[:number], skip_special_tokens=True, clean_up_tokenization_spaces=False)

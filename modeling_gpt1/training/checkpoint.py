@@ -139,7 +139,7 @@ def find_fault(folder: str | os.PathLike) -> str | None:
         content = read_content(folder)
         sizes = {folder / name: entry["bytes"] for name, entry in content["files"].items()}
         is_model_alone = content["save_only_model"]
-    except (OSError, ValueError, LookupError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return f"it has no readable {CHECKPOINT_NAME}, which this trainer writes last"
     for path, size in sizes.items():
         if not path.is_file():

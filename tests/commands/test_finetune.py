@@ -442,7 +442,9 @@ def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
     for flag in ("--max_train_samples", "--max_length"):
         told = f"{flag} None, and a run cannot go on with 9. Pass what that run had"
         assert told in helpers_refusals.refusal(finetune.main, [*mnli, flag, "9"])
-    finetune.main(mnli)  # the same task goes on
+    (output / "predictions_test_of_mine.jsonl").touch()
+    finetune.main([*mnli, "--max_steps", "3"])  # the same task goes on
+    assert (output / "predictions_test_of_mine.jsonl").is_file() and (output / "checkpoint-3").is_dir()
 
 
 def test_other_classes_are_not_resumed(tokenizer_folder, tmp_path):
@@ -736,10 +738,11 @@ def test_no_class_name_is_run_as_a_formula(folders, tmp_path, capsys):
     shutil.copytree(folders / "classification", tmp_path / "model")
     config = (tmp_path / "model" / "config.json").read_text(encoding="utf-8")
     (tmp_path / "model" / "config.json").write_text(config.replace('"happy', '"+happy'), encoding="utf-8")
-    words = [str(tmp_path / "model"), "--file", write_rows(tmp_path / "new.jsonl", [{"review": GOOD}])]
-    predict.main([*words, "--output_file", str(tmp_path / "out.csv")])
-    assert "'+happy" in (tmp_path / "out.csv").read_text(encoding="utf-8")
-    assert "In front of a class that a spreadsheet would run" in capsys.readouterr().err
+    words = [str(tmp_path / "model"), "--file", write_rows(tmp_path / "new.jsonl", [{"review": GOOD, "id": "=1"}])]
+    predict.main([*words, "--output_file", str(tmp_path / "out.csv"), "--keep", "id"])
+    written = (tmp_path / "out.csv").read_text(encoding="utf-8")
+    assert "'+happy" in written and "'=1" in written
+    assert "In front of a text that a spreadsheet would run" in capsys.readouterr().err
 
 
 def test_texts_that_the_tokenizer_does_not_know(folders, tokenizer_folder, tmp_path, capsys, caplog):

@@ -127,13 +127,13 @@ def test_prompts_and_scores_of_prompted_generation(script, language_model, tmp_p
 
     def answer(model, tokenizer, prompts, **options):
         seen.extend(prompts)
-        sources = [prompt.splitlines()[-1].removeprefix("In: ").removesuffix(" Out:") for prompt in prompts]
+        sources = [prompt.splitlines()[-1].removeprefix("{in}: ").removesuffix(" Out:") for prompt in prompts]
         return [[" " + targets[source].upper()] for source in sources]
 
     monkeypatch.setattr(module, "continue_prompts", answer)
-    module.main(["--model", language_model, "--file", str(path), "--prompt", "In: {} Out:", "--shots", "1"])
-    shown = f"In: {SENTENCES[0]} Out: {PAIRS[0]['target']}\n"
-    assert seen == [f"{shown}In: {sentence} Out:" for sentence in SENTENCES[1:]]
+    module.main(["--model", language_model, "--file", str(path), "--prompt", "{in}: {} Out:", "--shots", "1"])
+    shown = f"{{in}}: {SENTENCES[0]} Out: {PAIRS[0]['target']}\n"
+    assert seen == [f"{shown}{{in}}: {sentence} Out:" for sentence in SENTENCES[1:]]
     bleu, *rouge = capsys.readouterr().out.splitlines()[-4:]
     assert bleu.startswith("BLEU = 100.00")
     assert rouge == [f"{name} F1 = 1.0000" for name in ("rouge1", "rouge2", "rougeL")]

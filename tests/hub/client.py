@@ -152,9 +152,9 @@ def fail_to_push(folder: Path) -> None:
 
 def push_beside_pickles(trainer, folder: Path) -> None:
     """Twice: as a script does, and by `save_model`, which pushes where the arguments say so."""
-    pickles = ("training_args.bin", "rng_state.pth", "global_step3/optimizer.pt", "trial/checkpoint-3/state.json")
-    private = (".env", "events/events.out.tfevents.1.this-machine.2.0", "events/_incomplete/model.safetensors")
-    for name in (*pickles, *private, "_incomplete/model.safetensors", "events/readable.log"):
+    pickles = ("weights.pth.tar", "rng_state.pth", "global_step3/optimizer.pt", "trial/checkpoint-3/state.json")
+    private = ("own.env", "events/events.out.tfevents.1.this-machine.2.0", "events/_incomplete/model.safetensors")
+    for name in (*pickles, *private, "_incomplete/model.safetensors", "events/readable.log", ".env"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("content", encoding="utf-8")
     trainer.args.hub_model_id, trainer.hub_model_id = "me/clean", None

@@ -214,6 +214,7 @@ def test_map_of_an_older_save_is_replaced_and_classes_of_the_user_stay(tiny_mode
     model.config.auto_map = {
         "AutoModelForSequenceClassification": "someone/else--modeling_gpt1.GPT1ForSequenceClassification",
         "AutoModelForCausalLM": "chatty.ChattyGPT1",
+        "AutoModelForMultipleChoice": "someone/choices--choices.GPT1ForChoices",  # of the model that was opened
         "AutoModelForTokenClassification": "someone/tags--tags.GPT1ForTags",
     }
     model.save_pretrained(tmp_path)

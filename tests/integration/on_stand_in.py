@@ -62,8 +62,6 @@ def waits_of(operation: Callable[[], object]) -> list[str]:
     return waits.all
 
 
-# ---- The stand-in
-
 NUMBERS, REPEATS, HOST = torch.arange(6.0).to(device()), torch.tensor([1, 2, 3]).to(device()), torch.ones(3)
 SQUARE = NUMBERS.view(2, 3)
 WAITING = {
@@ -169,8 +167,6 @@ def distance(found: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
     assert all(isinstance(tensor, DeviceTensor) for tensor in found)
     return max((a.cpu() - b).abs().max().item() for a, b in zip(found, expected, strict=True))
 
-
-# ---- A training step
 
 STEPS = {  # makers of a model, and a batch with its plan
     "full": of_blocks(24, 24, 24, 24),

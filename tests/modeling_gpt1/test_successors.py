@@ -114,9 +114,6 @@ def test_number_of_weights_of_the_small_models(fields, number):
     assert number == 12 * 7_087_872 + 2 * 768 + 768 * (50257 + fields["max_position_embeddings"])
 
 
-# ---- Initial weights
-
-
 def test_weights_that_end_in_the_residual_start_smaller(tiny_config):
     """σ / √N with N = 2 · 8 residual layers, as transformers' GPT-2 draws them, and no other weight."""
     torch.manual_seed(0)
@@ -133,9 +130,6 @@ def test_weights_that_end_in_the_residual_start_smaller(tiny_config):
                 assert weight.abs().max() == 0, name
     as_gpt1 = GPT1ForCausalLM(tiny_config(num_hidden_layers=1, hidden_size=64, do_layer_norm_before=True))
     assert as_gpt1.transformer.h[0].mlp.down_proj.weight.std().item() == pytest.approx(0.02, rel=0.06)
-
-
-# ---- The whole, beside GPT-Neo
 
 
 @pytest.fixture
@@ -191,9 +185,6 @@ def test_the_comparison_sees_a_wrong_model(neo_and_ours, fault):
     ids = random_ids(2, 9)
     with pytest.raises(AssertionError):
         close(ours(ids).logits, theirs(ids).logits)
-
-
-# ---- Bands
 
 
 def test_blocks_of_banded_training_are_plain_attention_under_the_same_noise(tiny_model, monkeypatch):
@@ -295,9 +286,6 @@ def test_scores_of_shared_contexts_are_those_of_whole_sequences(banded_model):
         assert ours.token_log_probs == pytest.approx(expected.token_log_probs, abs=1e-5)
 
 
-# ---- Task models
-
-
 def choices(num_examples=4):
     """Multiple choice `[B, C, T]` with common contexts of 7 tokens, padded on the right."""
     ids = random_ids(num_examples, 3, 12)
@@ -330,9 +318,6 @@ def test_packed_task_sequences_are_as_padded_ones(tiny_model, monkeypatch, share
     monkeypatch.setattr(packing_gpt1, "row_masks", lambda *args: unbanded)
     with pytest.raises(AssertionError):
         close(packed, losses_and_gradients(model, planned(batch)))
-
-
-# ---- What counts or converts
 
 
 def test_flops_of_banded_layers():

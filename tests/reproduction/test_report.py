@@ -164,9 +164,6 @@ def test_a_sample_of_a_large_data_set_is_a_small_one():
     assert large["verdict"] == "not measured" and small["comparisons"][0]["text"].startswith("QQP ")
 
 
-# ---- Comparisons and verdicts
-
-
 @pytest.mark.parametrize(
     ("signs", "verdict", "verdict_of_harm"),
     [("", "not measured", "not measured"), ("++", "holds", "does not hold"), ("-", "does not hold", "holds")]
@@ -435,9 +432,6 @@ def test_hostile_texts_stay_texts(monkeypatch):
     monkeypatch.setattr(look, "TEMPLATES", look.TEMPLATES.overlay(autoescape=False))
     naive = re.findall(r"<(script|img src=x)", look.page(report))
     assert naive.count("script") > 15 and naive.count("img src=x") > 15
-
-
-# ---- Figures
 
 
 def test_places_of_points(report):

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 import pytest
 from helpers_launch import TIMEOUT
 from helpers_refusals import refusal
-from transformers import GPT2Config, OpenAIGPTConfig
+from transformers import BertConfig, GPT2Config, OpenAIGPTConfig
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import finetune
@@ -590,13 +590,15 @@ def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, comma
         (["--finetune_arguments", "5e-4"], "begins with '5e-4'", "such as --learning_rate"),
         (["--lstm_model", "TRANSFORMER"], "has the model type gpt1.", "--family gpt1-lstm"),
         (["--model", "LSTM"], "has the model type gpt1-lstm", "--family gpt1."),
+        (["--model", "BERT"], "has the model type bert.", "--family gpt1."),
         (["--model", "pretrain"], "a model pretrain was given without --pretrain_arguments", "Pass both"),
         (["--pretrain_arguments", "--max_steps", "2"], "was given without a model pretrain", "Pass both"),
         (["--pretrain_arguments", "--output_dir", "o"], "has --output_dir, which `gpt1 reproduce`", "Leave it out"),
     ],
 )
 def test_refuses(words, given, remedy, models, stand_ins, tmp_path):
-    places = {"TRANSFORMER": str(models[0]), "LSTM": str(models[1])}
+    places = {"TRANSFORMER": str(models[0]), "LSTM": str(models[1]), "BERT": str(tmp_path / "bert")}
+    BertConfig().save_pretrained(tmp_path / "bert")
     words = [places.get(word, word) for word in words]
     told = refusal(reproduce, ["--model", str(models[0]), "--output_dir", str(tmp_path / "out"), *words])
     assert given in told and remedy in told and stand_ins() == []

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import SENTENCES, save, write_rows
 from helpers_refusals import refusal
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import ByteLevelBPETokenizer, Tokenizer, models
 from transformers import (
     AutoTokenizer,
     GPT2Config,
@@ -54,9 +54,6 @@ def gpt2_folder(tokenizer, randomise, tmp_path):
     save(tmp_path / "gpt2", randomise(GPT2LMHeadModel(GPT2Config(vocab_size=400, **sizes))), tokenizer)
     (tmp_path / "gpt2" / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
     return tmp_path / "gpt2"
-
-
-# ---- Opening
 
 
 def test_folders_of_gpt2_and_of_gpt1_are_told_apart(gpt2_folder, tokenizer, plain_tokenizer, tmp_path):
@@ -112,6 +109,15 @@ def test_control_tokens_of_a_gpt2(tokenizer, tiny_model, tmp_path):
         assert add_control_tokens(opened) == 0
 
 
+def test_a_word_is_no_control_token():
+    words = Tokenizer(models.WordLevel({"<unk>": 0, "[$]": 1}, unk_token="<unk>"))
+    tokenizer = TokenizersBackend(tokenizer_object=words, unk_token="<unk>")
+    assert refusal(add_control_tokens, tokenizer).startswith(
+        "[$] is a word of the tokenizer, so text would become it."
+    )
+    assert (len(tokenizer), getattr(tokenizer, "start_token", None)) == (2, None)
+
+
 def test_texts_of_an_opened_gpt2_stay_text(gpt2_folder, tokenizer, tmp_path):
     """In prompts and scored texts too, and with any tokenizer in the scorer; saved and opened again as well."""
     model, opened = GPT1ForCausalLM.from_pretrained(gpt2_folder), open_tokenizer(gpt2_folder)
@@ -139,9 +145,6 @@ def test_a_pipeline_reads_a_fine_tuned_gpt2(tokenizer, tiny_model, tmp_path):
     )
 
 
-# ---- Corpus and generation
-
-
 @pytest.mark.parametrize("piece", [1, 7, 1 << 16])
 def test_blocks_are_the_ids_of_whole_documents(tokenizer, tmp_path, monkeypatch, piece):
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", piece)
@@ -166,9 +169,6 @@ def test_continuations_end_at_the_models_end_of_text(tokenizer, tiny_model):
     for end in (ids[2], [ids[2]]):
         model.generation_config.eos_token_id = end
         assert continue_prompts(model, tokenizer, ["the old"], **options) == [[tokenizer.decode(ids[:2])]]
-
-
-# ---- Examples
 
 
 def test_the_commands_train_and_ask_a_gpt2(gpt2_folder, tmp_path):

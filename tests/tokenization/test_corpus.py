@@ -189,7 +189,7 @@ ERRORS = {
     "wide.txt.gz": (gzip.compress("wide".encode("utf-16")), "not UTF-8 text"),
     "cut.txt.gz": (gzip.compress(b"words " * 100)[:-9], "ended before the end-of-stream marker"),
     "no.txt.xz": (b"plain", "cannot be read: Input format not supported"),
-    "latin.csv": (b"text\ncaf\xe9 au lait", "`iconv -f ENCODING -t UTF-8 {path} > NEW`"),
+    "la tin.csv": (b"text\ncaf\xe9 au lait", "`iconv -f ENCODING -t UTF-8 '{path}' > NEW`"),
     "latin.jsonl": (b'{"text": "caf\xe9 au lait"}', "`iconv -f ENCODING -t UTF-8 {path} > NEW`"),
     "wide.csv": ("text\nwide".encode("utf-16"), "`iconv -f UTF-16 -t UTF-8 {path} > NEW`"),
     "book.xlsx": (b"PK\3\4\xff", "If it is a spreadsheet, save it as CSV (UTF-8)"),
@@ -250,8 +250,6 @@ def test_any_file_is_read_or_refused_with_a_sentence(tmp_path_factory, ending, t
     else:
         assert any(text.strip() for text in found)
 
-
-# ---- Cleaning.
 
 BROKEN = "The Mona Lisa doesnâ€™t\nhave &quot;eyebrows&quot;\r\n" * 3
 
@@ -421,9 +419,6 @@ def test_processes_beside_each_other_have_no_threads(plain_tokenizer, tmp_path, 
     assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
 
 
-# ---- The cache.
-
-
 def test_the_cache_follows_files_tokenizer_and_options(plain_tokenizer, tmp_path, monkeypatch):
     pytest.importorskip("ftfy")
     books = write_books(tmp_path, [100, 50])
@@ -467,6 +462,7 @@ def make_stream(plain_tokenizer, tmp_path, one_file_shards):
 
     def make(sizes: list[int]):
         books = write_books(tmp_path, sizes)
+        books[1::2] = [write_rows(book.with_suffix(".jsonl"), [{"text": book.read_text()}]) for book in books[1::2]]
         blocks = load_blocks(books, plain_tokenizer, 8, cache_dir=tmp_path / "cache")
         return load_blocks(books, plain_tokenizer, 8, streaming=True), rows_of(blocks)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
 
 import tokenization
-from tokenization import TASKS, Task, TraversalCollator, load_files, load_task
+from tokenization import TASKS, Task, TraversalCollator, documents, load_files, load_task
 from tokenization.rows import PLACE, are_all_labelled, logger, read_file
 
 
@@ -32,6 +32,13 @@ PAIR = {"sentence1": "A cat sits.", "sentence2": "A cat sat."}
 
 def films(*labels):
     return [{"sentence": "a film", "label": label} for label in labels]
+
+
+def test_texts_before_a_number_stay_texts(tmp_path):
+    """A column of both would be read as JSON's source behind the first 10 MB."""
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "a" * 10_000}] * 1_100 + [{"text": 5}])
+    for action in (lambda: read_file(path), lambda: [*documents._read_rows(str(path), "json")]):
+        check_refused(action, path, "Column(/text) changed from string to number in row")
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".csv", ".parquet"])

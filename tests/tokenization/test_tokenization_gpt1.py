@@ -284,8 +284,10 @@ def test_a_grown_model_and_a_second_model(tokenizer, tiny_config):
 def test_saved_folder_has_one_file_and_no_code(with_control, tmp_path):
     with_control.save_pretrained(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
-    reloaded = GPT1Tokenizer.from_pretrained(tmp_path)
+    reloaded = GPT1Tokenizer.from_pretrained(tmp_path, auto_map={"AutoTokenizer": ["a/b--tags.Tags", None]})
     assert reloaded.backend_tokenizer.to_str() == with_control.backend_tokenizer.to_str()
+    reloaded.save_pretrained(tmp_path)
+    assert "auto_map" not in (tmp_path / "tokenizer_config.json").read_text()
     assert reloaded("Hello, don't!", "hello")["input_ids"] == with_control("Hello, don't!", "hello")["input_ids"]
     GPT1Config(vocab_size=len(with_control)).save_pretrained(tmp_path)
     assert type(AutoTokenizer.from_pretrained(tmp_path)) is GPT1Tokenizer

@@ -32,7 +32,7 @@ It was fine-tuned from [me/base](https://huggingface.co/me/base).
 |---|---|
 | task | entailment |
 | sequences (traversal `entailment`) | `[s] premise [$] hypothesis [e]` |
-| classes | no, yes \\| perhaps |
+| classes | no, yes \\| \\<i>\\[perhaps](a.b) |
 | data | [Words](https://huggingface.co/datasets/me/words) (short) |
 | examples | 24 for training, 11 for evaluation |
 | layers, heads, width, positions | 2, 4, 32, 96 |
@@ -51,7 +51,7 @@ def accuracy(prediction) -> dict[str, float]:
 def test_the_card_of_a_run(tmp_path):
     trainer = make_trainer("entailment", tmp_path, 4, 2)
     trainer.compute_metrics = accuracy
-    trainer.model.config.id2label = {0: "no", 1: "yes | perhaps"}
+    trainer.model.config.id2label = {0: "no", 1: "yes | <i>[perhaps](a.b)"}
     trainer.train()
     metrics = trainer.evaluate()
     of_data = {"dataset_tags": "me/words", "dataset": "Words", "dataset_args": "short", "dataset_split": "held-out"}

@@ -135,6 +135,8 @@ def test_a_continuation_ends_before_its_stop(model, tiny_tokenizer):
     expected = [" " + text for text in ["new", *texts[1:]]]
     generated = continue_prompts(model, tiny_tokenizer, PROMPTS, max_new_tokens=12, stop=[string], do_sample=False)
     assert generated == [[text] for text in expected]
+    options = {"max_new_tokens": 12, "stop": ["and"], "num_beams": 4}  # what is left of a beam holds no tokens
+    assert all("and" not in text for (text,) in continue_prompts(model, tiny_tokenizer, PROMPTS, **options))
 
 
 @pytest.mark.parametrize("stop", ["\n", "[e]"])

@@ -473,6 +473,7 @@ class TestRefusals:
             (lambda folder: os.truncate(folder / "scheduler.pt", 10), "scheduler.pt has 10 bytes instead of {size}"),
             (lambda folder: (folder / "checkpoint.json").write_text('{"files": {'), UNREADABLE),
             (lambda folder: (folder / "checkpoint.json").write_text('{"files": {}}'), UNREADABLE),
+            (lambda folder: (folder / "checkpoint.json").write_text("null"), UNREADABLE),
             (lambda folder: shutil.rmtree(folder), "it is not a folder"),
         ],
     )
