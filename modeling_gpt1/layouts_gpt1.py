@@ -134,6 +134,7 @@ def open_adapter(
 
     Raises:
         ImportError: PEFT is not installed.
+        ValueError: the base is another model than the adapter was trained on.
     """
     try:
         from peft import PeftModel
@@ -146,10 +147,15 @@ def open_adapter(
     for report in reports:
         report.disabled = True  # what the base lacks, the adapter has
     try:
-        model = open_model(base, config=config_of_base, **{**kwargs, "ignore_mismatched_sizes": True})
+        asked = {"ignore_mismatched_sizes": True, "output_loading_info": True}
+        model, found = open_model(base, config=config_of_base, **{**kwargs, **asked})
     finally:
         for report in reports:
             report.disabled = False
+    drawn = {*found["missing_keys"], *(weight for weight, *_ in found["mismatched_keys"])}
+    if drawn := sorted(weight for weight in drawn if ".h." in f".{weight}" or "_embed" in weight):  # no head
+        told = f"{base}, the base of {name}, is another model now: it lacks or has in other sizes {drawn[0]}"
+        raise ValueError(f"{told}. Put back the model that the adapter was trained on.")
     if model.config.vocab_size != config.vocab_size:
         model.resize_token_embeddings(config.vocab_size, mean_resizing=False)
     options = {**(places or {}), "ignore_mismatched_sizes": kwargs.get("ignore_mismatched_sizes", False)}

@@ -139,7 +139,10 @@ def find_fault(folder: str | os.PathLike) -> str | None:
         content = read_content(folder)
         sizes = {folder / name: entry["bytes"] for name, entry in content["files"].items()}
         is_model_alone = content["save_only_model"]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (TypeError, AttributeError) as error:  # not skipped: a run that began anew would replace it
+        remedy = "Pass it as `model`, and another `output_dir`."
+        raise ValueError(f"{folder} has a {CHECKPOINT_NAME} of another version and cannot go on. {remedy}") from error
+    except (OSError, ValueError, LookupError):
         return f"it has no readable {CHECKPOINT_NAME}, which this trainer writes last"
     for path, size in sizes.items():
         if not path.is_file():

@@ -162,6 +162,10 @@ def test_an_adapter_that_peft_alone_saved(place, kind, tiny_model, tmp_path):
         close(found.eval()(**batch).loss, model.eval()(**batch).loss)
     with pytest.raises(AssertionError), model.disable_adapter():
         close(found(**batch).loss, model(**batch).loss)
+    base.config.save_pretrained(tmp_path / "adapter" / place)
+    tiny_model(own_class, num_hidden_layers=1, **labels).save_pretrained(tmp_path / "base")
+    with pytest.raises(ValueError, match=r"base, the base of .*adapter, is another model now: it lacks .*h\.1\."):
+        own_class.from_pretrained(tmp_path / "adapter", **({"subfolder": place} if place else {}))
 
 
 WORDS = ["the farmer walked .", "she read the letter .", "the river turned green .", "he smiled ."]

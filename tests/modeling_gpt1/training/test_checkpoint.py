@@ -473,7 +473,6 @@ class TestRefusals:
             (lambda folder: os.truncate(folder / "scheduler.pt", 10), "scheduler.pt has 10 bytes instead of {size}"),
             (lambda folder: (folder / "checkpoint.json").write_text('{"files": {'), UNREADABLE),
             (lambda folder: (folder / "checkpoint.json").write_text('{"files": {}}'), UNREADABLE),
-            (lambda folder: (folder / "checkpoint.json").write_text("null"), UNREADABLE),
             (lambda folder: shutil.rmtree(folder), "it is not a folder"),
         ],
     )
@@ -488,6 +487,14 @@ class TestRefusals:
         with pytest.raises(ValueError, match="No complete checkpoint in .* Start without `resume_from_checkpoint`"):
             trainer.train(resume_from_checkpoint=True)
         assert trainer.state.global_step == 0
+
+    @pytest.mark.parametrize("content", ["null", '{"files": {"model.safetensors": 9}}'])
+    def test_a_checkpoint_of_another_version_is_not_skipped(self, content, tmp_path):
+        train(make_pretraining(tmp_path, max_steps=3))
+        (tmp_path / "checkpoint-3" / "checkpoint.json").write_text(content)
+        for resume in ("auto", str(tmp_path / "checkpoint-3")):
+            told = refusal(make_pretraining(tmp_path).train, resume_from_checkpoint=resume)
+            assert "checkpoint-3 has a checkpoint.json of another version and cannot go on. Pass it as `model`" in told
 
     def test_a_checkpoint_of_the_model_alone(self, tmp_path):
         train(make_pretraining(tmp_path, max_steps=3, save_only_model=True))
