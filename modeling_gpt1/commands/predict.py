@@ -138,9 +138,7 @@ def as_cells(record: dict) -> dict:
         cells["scores"] = " ".join(map(str, scores))
     if isinstance(label, list):
         cells["label"] = "|".join(label)
-    return {
-        name: f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for name, cell in cells.items()
-    }
+    return {key: f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for key, cell in cells.items()}
 
 
 def without_time(cell: Any) -> Any:

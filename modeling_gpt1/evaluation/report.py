@@ -49,8 +49,7 @@ def figures(results: dict, task: str) -> dict[str, tuple[float, float | None]]:
 
 def shown_tasks(results: dict) -> list[str]:
     """What was asked for, with the tasks of a group in its place if it has no metric of its own."""
-    has_metric = {name: bool(figures(results, name)) for name in results["asked"]}
-    return [task for name, has in has_metric.items() for task in ([name] if has else _leaves(results, name))]
+    return [task for key in results["asked"] for task in ([key] if figures(results, key) else _leaves(results, key))]
 
 
 def _leaves(results: dict, task: str) -> list[str]:
