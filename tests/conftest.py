@@ -31,12 +31,9 @@ UNCHECKED += [hypothesis.HealthCheck.filter_too_much, hypothesis.HealthCheck.dat
 hypothesis.settings.register_profile(
     "test", max_examples=30, derandomize=True, database=None, deadline=None, suppress_health_check=UNCHECKED
 )
+EXAMPLES = int(os.environ.get("EXAMPLES", "1000"))
 hypothesis.settings.register_profile(
-    "campaign",
-    max_examples=int(os.environ.get("EXAMPLES", "1000")),
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=UNCHECKED,
+    "campaign", max_examples=EXAMPLES, deadline=None, print_blob=True, suppress_health_check=UNCHECKED
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 

@@ -141,17 +141,12 @@ def make_family_trainer(
     head = "ForMultipleChoice" if traversal == "multiple_choice" else "ForSequenceClassification"
     # The rows of choices have two to four of them.
     rows = "multiple_choice" if traversal == "multiple_choice" else "classification"
-    return GPT1Trainer(
-        model=make_family_model(family, tokenizer, head),
-        args=GPT1TrainingArguments(**settings_of(output_dir, batch_size, accumulation, **settings)),
-        data_collator=TraversalCollator(
-            tokenizer, traversal, COLUMNS[traversal], max_length=POSITIONS, both_orders=both_orders
-        ),
-        train_dataset=Rows(rows, num_rows),
-        eval_dataset=Rows(rows, 11),
-        processing_class=tokenizer,
-        compute_loss_func=compute_loss_func,
-    )
+    options = {"max_length": POSITIONS, "both_orders": both_orders}
+    parts = {"data_collator": TraversalCollator(tokenizer, traversal, COLUMNS[traversal], **options)}
+    parts |= {"train_dataset": Rows(rows, num_rows), "eval_dataset": Rows(rows, 11), "processing_class": tokenizer}
+    model = make_family_model(family, tokenizer, head)
+    args = GPT1TrainingArguments(**settings_of(output_dir, batch_size, accumulation, **settings))
+    return GPT1Trainer(model=model, args=args, **parts, compute_loss_func=compute_loss_func)
 
 
 def record_of(trainer) -> dict:

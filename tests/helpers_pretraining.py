@@ -87,13 +87,9 @@ def make_trainer(
         "adam_epsilon": 1e-3,
         **kwargs,
     }
-    return GPT1PretrainingTrainer(
-        model=make_model() if model is None else model,
-        args=GPT1PretrainingArguments(output_dir=str(output_dir), **arguments),
-        data_collator=Collator(),
-        train_dataset=make_dataset(is_stream),
-        eval_dataset=make_dataset(is_stream),
-    )
+    args = GPT1PretrainingArguments(output_dir=str(output_dir), **arguments)
+    rows = {"train_dataset": make_dataset(is_stream), "eval_dataset": make_dataset(is_stream)}
+    return GPT1PretrainingTrainer(make_model() if model is None else model, args, data_collator=Collator(), **rows)
 
 
 def train(trainer: GPT1PretrainingTrainer, resume_from_checkpoint: str | None = None) -> dict:

@@ -119,14 +119,10 @@ def make_trainer(
     tokenizer = make_tokenizer()
     if model is None:
         model = make_model(case, tokenizer, lm_coef, dropout)
-    return trainer_class(
-        model=model,
-        args=arguments_class(**settings_of(output_dir, batch_size, accumulation, **arguments)),
-        data_collator=make_collator(model, tokenizer),
-        train_dataset=Rows(case),
-        eval_dataset=Rows(case, num_rows=11),
-        processing_class=tokenizer,
-    )
+    args = arguments_class(**settings_of(output_dir, batch_size, accumulation, **arguments))
+    parts = {"data_collator": make_collator(model, tokenizer), "processing_class": tokenizer}
+    parts |= {"train_dataset": Rows(case), "eval_dataset": Rows(case, num_rows=11)}
+    return trainer_class(model=model, args=args, **parts)
 
 
 def without_times(log_history: list[dict]) -> list[dict]:

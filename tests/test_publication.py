@@ -33,8 +33,7 @@ def pins() -> dict[str, str]:
 
 def test_versions_agree():
     known = metadata()
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == known["version"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == known["version"]
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(r"^## (\S+)", changelog, flags=re.MULTILINE)[1] == known["version"]
 

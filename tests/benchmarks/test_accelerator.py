@@ -8,12 +8,8 @@ OF_CLASSES = ["OpenAIGPTLMHeadModel", "GPT2LMHeadModel"]
 GENERATORS = [*OF_CLASSES, "GPT1ForCausalLM, static cache"]
 
 
-@pytest.fixture
-def on_the_cpu(accelerator, monkeypatch):
+def test_all_work_is_measured_beside_both_classes(accelerator, monkeypatch):
     monkeypatch.setattr(accelerator, "default_device", lambda: torch.device("cpu"))
-
-
-def test_all_work_is_measured_beside_both_classes(accelerator, on_the_cpu):
     rows = accelerator.compare(rounds=1, quick=True)
     assert [(row["work"], row["peer"]) for row in rows] == [
         *((f"pre-training step 2 × 16, {way}", peer) for way in accelerator.WAYS for peer in OF_CLASSES),

@@ -95,8 +95,7 @@ def test_the_tables_of_the_page_are_the_newest_figures(run, scripts, tmp_path):
     page.write_text(f"# Page\n\n{first}\nold\n{last}\n\nThe end.\n")
     for _ in range(2):
         run.write_tables(tmp_path, page)
-        written = "\n\n".join(["# Page", first, *tables, last, "The end.\n"])
-        assert page.read_text(encoding="utf-8") == written
+        assert page.read_text(encoding="utf-8") == "\n\n".join(["# Page", first, *tables, last, "The end.\n"])
 
 
 def test_the_documentation_has_the_newest_figures(run):

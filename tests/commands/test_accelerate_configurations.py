@@ -38,8 +38,7 @@ def test_one_machine(name):
     content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     for group in ("fsdp_config", "deepspeed_config"):
         assert content.get(group, {}).keys() <= known.keys()
-    config = load_config_from_file(str(FOLDER / f"{name}.yaml"))
-    assert config.distributed_type == TYPES[name]
+    assert load_config_from_file(str(FOLDER / f"{name}.yaml")).distributed_type == TYPES[name]
     args, command, environment = prepare_launch(name, "--main_process_port", "0")
     assert command is None and args.nproc_per_node == "2"
     assert (args.multi_gpu, args.use_fsdp, args.use_deepspeed) == tuple(

@@ -70,8 +70,7 @@ def test_flags_override_the_settings_of_a_file(write):
 def test_a_list_of_the_file_does_not_swallow_a_word(write):
     parser = parser_of("predict")
     parser.add_argument("folder")
-    words = ["out", "--config", write("file: a.csv\ncolumns: [text=a]\n")]
-    read, _ = parser.parse_known_args(words)
+    read, _ = parser.parse_known_args(["out", "--config", write("file: a.csv\ncolumns: [text=a]\n")])
     assert (read.folder, read.columns) == ("out", ["text=a"])
 
 

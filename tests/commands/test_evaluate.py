@@ -42,8 +42,7 @@ def test_a_folder_names_its_task_and_no_library_is_heard(save_model, data_dir, t
     monkeypatch.chdir(tmp_path)  # no repository, of which git would complain
     arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--tasks", "copa", "wikitext2_raw"]
     evaluate.main([*arguments, "--device", "cpu"])
-    results = json.loads((tmp_path / "evaluation" / "results.json").read_text())
-    assert results["asked"] == ["copa", "wikitext"]
+    assert json.loads((tmp_path / "evaluation" / "results.json").read_text())["asked"] == ["copa", "wikitext"]
     assert capfd.readouterr().err == "" and [one for one in caplog.messages if "of the tokens" not in one] == []
 
 
@@ -57,10 +56,8 @@ def test_the_checkpoints_of_a_run(save_model, data_dir, tmp_path):
     arguments = ["--checkpoints", str(tmp_path / "run"), "--data_dir", data_dir, "--output_dir", str(output)]
     evaluate.main([*arguments, "--tasks", "copa", "wikitext", "--device", "cpu"])
     curves = json.loads((output / "curves.json").read_text())
-    assert [(curve["task"], curve["metric"], curve["chance"]) for curve in curves] == [
-        ("copa", "acc", 0.5),
-        ("wikitext", "word_perplexity", None),
-    ]
+    facts = [(curve["task"], curve["metric"], curve["chance"]) for curve in curves]
+    assert facts == [("copa", "acc", 0.5), ("wikitext", "word_perplexity", None)]
     for curve in curves:
         assert [(point["step"], point["tokens"]) for point in curve["points"]] == [(5, 500), (10, 1000)]
         for point in curve["points"]:

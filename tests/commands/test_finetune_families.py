@@ -70,14 +70,9 @@ def entailment_task(folder: Path) -> Task:
 
 
 def run(kind: str, folder: Path, model: Path, output: Path, *more: str) -> None:
-    finetune.main(
-        [
-            *data_of(kind, folder),
-            *("--model", str(model), "--output_dir", str(output), "--use_cpu", "--disable_tqdm", "true"),
-            *("--do_train", "--per_device_train_batch_size", "4", "--max_steps", "2", "--save_strategy", "no"),
-            *("--learning_rate", "1e-2", "--seed", "3", *more),
-        ]
-    )
+    words = ["--model", str(model), "--output_dir", str(output), "--use_cpu", "--disable_tqdm", "true", "--do_train"]
+    words += ["--per_device_train_batch_size", "4", "--max_steps", "2", "--save_strategy", "no"]
+    finetune.main([*data_of(kind, folder), *words, "--learning_rate", "1e-2", "--seed", "3", *more])
 
 
 def by_hand(kind: str, folder: Path) -> list[list[float]]:
@@ -287,8 +282,7 @@ def test_code_of_a_model_runs_with_consent_alone(folders, tmp_path, monkeypatch)
         "class OwnConfig(BertConfig):\n    model_type = 'own'\n"
         "class OwnForSequenceClassification(BertForSequenceClassification):\n    config_class = OwnConfig\n"
     )
-    with pytest.raises(ValueError, match="trust_remote_code=True"):
-        run("entailment", folders, tmp_path / "own", tmp_path / "out")
+    assert "trust_remote_code=True" in refusal(run, "entailment", folders, tmp_path / "own", tmp_path / "out")
     assert not marker.exists()
     run("entailment", folders, tmp_path / "own", tmp_path / "out", "--trust_remote_code")
     assert marker.exists()

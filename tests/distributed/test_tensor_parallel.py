@@ -86,13 +86,11 @@ def local_sizes(model) -> dict[str, list[int]]:
 def main(folder: str) -> None:
     show_where_it_hangs()
     for name, model_class in CLASSES.items():
-        config = DistributedConfig(tp_size=2)
-        model = model_class.from_pretrained(Path(folder, name), distributed_config=config).eval()
+        model = model_class.from_pretrained(Path(folder, name), distributed_config=DistributedConfig(tp_size=2)).eval()
         matrices = [(key, weight) for key, weight in model.transformer.h.named_parameters() if weight.dim() == 2]
         cut = [f"h.{key}" for key, weight in matrices if isinstance(weight, DTensor)]
         record = {**record_of(name, model), "cut": cut, "sizes": local_sizes(model)}
-        rank = torch.distributed.get_rank()
-        Path(folder, f"{name}-{rank}.json").write_text(json.dumps(record), encoding="utf-8")
+        Path(folder, f"{name}-{torch.distributed.get_rank()}.json").write_text(json.dumps(record), encoding="utf-8")
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 

@@ -45,8 +45,7 @@ def meetings(world, text):
 
 
 def kind_of(world, text):
-    words = words_of(text)
-    return next(kind for kind, thing in world.THINGS if thing in words)
+    return next(kind for kind, thing in world.THINGS if thing in words_of(text))
 
 
 def test_same_seed_same_text_and_another_seed_another(world):

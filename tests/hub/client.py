@@ -60,8 +60,7 @@ def push_tokenizer_and_model(folder: Path) -> None:
 def open_from_the_hub(folder: Path) -> None:
     """What the two scripts pushed, by the code that their cards give."""
     for name in ("me/moods", "me/books"):
-        with_package = ModelCard.load(name).text.split("```python\n")[1].split("```")[0]
-        exec(compile(with_package, name, "exec"), {})
+        exec(compile(ModelCard.load(name).text.split("```python\n")[1].split("```")[0], name, "exec"), {})
     assert same_weights(
         GPT1DoubleHeadsModel.from_pretrained("me/moods"), GPT1DoubleHeadsModel.from_pretrained(folder / "moods")
     )

@@ -252,8 +252,7 @@ class Handler(BaseHTTPRequestHandler):
         if name not in commit.files:
             raise Refusal(404, "Entry not found", "EntryNotFound")
         content = commit.files[name]
-        tag = hashlib.sha256(content).hexdigest()
-        self._send(content, headers={"ETag": f'"{tag}"', "X-Repo-Commit": commit.sha})
+        self._send(content, headers={"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Repo-Commit": commit.sha})
 
 
 REPOSITORY = r"([\w.-]+/[\w.-]+)"

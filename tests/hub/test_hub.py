@@ -75,8 +75,7 @@ def visit(tmp_path_factory):
         }
         command = [sys.executable, str(ROOT / "tests" / "hub" / "client.py"), str(folder)]
         subprocess.run(command, env=environment, cwd=folder, check=True, timeout=300)
-        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-        yield Visit(hub, folder, package, record)
+        yield Visit(hub, folder, package, json.loads((folder / "record.json").read_text(encoding="utf-8")))
 
 
 def test_the_cases_end_well_but_those_that_say_that_they_do_not(visit):

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from conftest import close
 from helpers_refusals import refusal
 from torch import nn
 from transformers import AttentionInterface, AutoModel, AutoModelForCausalLM
@@ -19,10 +20,6 @@ from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1Model
 LENGTHS = [5, 1, 9, 12]  # of the requests: 27 tokens in all, more than the 24 positions of the model
 # Styles for which vLLM has linear layers; it replaces the embedding itself.
 LINEAR_STYLES = {"colwise", "rowwise"}
-
-
-def close(actual, expected):
-    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 class EngineAttention:
@@ -52,8 +49,7 @@ def engine_attention_forward(
 ) -> tuple[torch.Tensor, None]:
     """As engines write it: flat, by the number of the layer, and without the batch dimension in what it returns."""
     assert attention_mask is None
-    num_tokens = query.shape[-2]
-    flat = (x.transpose(1, 2).reshape(num_tokens, -1) for x in (query, key, value))
+    flat = (x.transpose(1, 2).reshape(query.shape[-2], -1) for x in (query, key, value))
     return attention_instances[module.layer_idx](*flat, scale=scaling), None
 
 
@@ -65,8 +61,7 @@ def requests():
     """Ids of each request, all of them in one row `[1, N]`, and their positions."""
     generator = torch.Generator().manual_seed(0)
     ids = [torch.randint(1, 98, (1, length), generator=generator) for length in LENGTHS]
-    positions = torch.cat([torch.arange(length) for length in LENGTHS])[None]
-    return ids, torch.cat(ids, dim=1), positions
+    return ids, torch.cat(ids, dim=1), torch.cat([torch.arange(length) for length in LENGTHS])[None]
 
 
 def test_what_engines_ask_of_the_class_and_of_the_folder(tiny_model, tmp_path):

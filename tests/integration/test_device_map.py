@@ -77,8 +77,7 @@ def test_language_model(name, folders, batch, tmp_path):
     whole = GPT1ForCausalLM.from_pretrained(folder).eval()
     rows = {key: batch[key][:, 0] for key in ("input_ids", "attention_mask")}
     with torch.no_grad():
-        labelled = {**rows, "labels": rows["input_ids"]}
-        actual, expected = (each(**placed(each, labelled)) for each in (model, whole))
+        actual, expected = (each(**placed(each, {**rows, "labels": rows["input_ids"]})) for each in (model, whole))
     close(actual.loss, expected.loss)
     close(actual.logits, expected.logits)
     options = {"max_new_tokens": 5, "do_sample": False}

@@ -3,6 +3,7 @@
 import onnxruntime
 import pytest
 import torch
+from conftest import close
 from transformers import GenerationConfig
 from transformers.integrations.executorch import convert_and_export_with_cache, register_dynamic_cache_export_support
 
@@ -10,10 +11,6 @@ from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequence
 
 AUTO = torch.export.Dim.AUTO
 DELIMITER = 99
-
-
-def close(actual, expected):
-    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def batch_of(shape: tuple[int, ...], seed: int) -> dict[str, torch.Tensor]:

@@ -62,9 +62,8 @@ def with_control(tokenizer, *segments: list[int]) -> list[int]:
 
 
 def class_logits(folder, ids: list[int]) -> torch.Tensor:
-    model = GPT1ForSequenceClassification.from_pretrained(folder)
     with torch.no_grad():
-        return model(torch.tensor([ids])).logits[0]
+        return GPT1ForSequenceClassification.from_pretrained(folder)(torch.tensor([ids])).logits[0]
 
 
 def seen_ids(pipe) -> list[list[int]]:
@@ -135,8 +134,7 @@ class TestTextClassification:
         folder = make_task_folder("similarity", num_labels=1, columns={"text_a": "a", "text_b": "b"})
         compare = pipeline("text-classification", str(folder))
         first, second = (plain_tokenizer(text)["input_ids"] for text in PROMPTS)
-        pair = {"text": PROMPTS[0], "text_pair": PROMPTS[1]}
-        answer = compare(pair)
+        answer = compare({"text": PROMPTS[0], "text_pair": PROMPTS[1]})
         assert "of the first batch" not in caplog.text
         turned = compare({"text": PROMPTS[1], "text_pair": PROMPTS[0]})
         rows = [with_control(compare.tokenizer, a, b) for a, b in ((first, second), (second, first))]

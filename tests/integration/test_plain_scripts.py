@@ -48,14 +48,8 @@ def train(folder, output, mend):
     arguments = transformers.TrainingArguments(
         str(output), max_steps=3, per_device_train_batch_size=2, use_cpu=True, report_to=[], disable_tqdm=True
     )
-    trainer = transformers.Trainer(
-        model,
-        arguments,
-        train_dataset=rows,
-        eval_dataset=rows,
-        data_collator=transformers.DataCollatorWithPadding(tokenizer),
-        processing_class=tokenizer,
-    )
+    parts = {"data_collator": transformers.DataCollatorWithPadding(tokenizer), "processing_class": tokenizer}
+    trainer = transformers.Trainer(model, arguments, train_dataset=rows, eval_dataset=rows, **parts)
     trainer.train()
     trainer.evaluate()
     trainer.save_model()
@@ -79,8 +73,7 @@ def test_a_tokenizer_of_the_base_model(tiny_model, tiny_tokenizer, plain_tokeniz
     batch = plain_tokenizer(["he paid .", "the old farmer walked ."], padding=True, return_tensors="pt")
     for _ in range(2):
         model(**batch)
-    end = tiny_tokenizer.extract_token_id
-    assert reasons() == [f"(`config.extract_token_id` is {end})"]
+    assert reasons() == [f"(`config.extract_token_id` is {tiny_tokenizer.extract_token_id})"]
 
 
 def test_silence_where_the_tokens_are_or_the_positions_are_given(tiny_model, tiny_tokenizer, reasons):

@@ -42,8 +42,7 @@ def test_a_class_out_of_range(make, label):
 
 @pytest.mark.parametrize("labels", [torch.tensor([0.0, 1.0]), torch.tensor([True, False])])
 def test_classes_of_another_type(make, labels):
-    model = make(GPT1ForSequenceClassification, num_labels=3)
-    message = refusal(model, IDS, labels=labels)
+    message = refusal(make(GPT1ForSequenceClassification, num_labels=3), IDS, labels=labels)
     assert f"but got {labels.dtype}. Pass `labels.long()`" in message and "`num_labels=1`" in message
 
 

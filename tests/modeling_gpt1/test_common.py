@@ -25,15 +25,6 @@ def ids_for(model_class, device="cpu"):
     return random_ids(*((3, 2, 7) if model_class is GPT1ForMultipleChoice else (3, 7))).to(device)
 
 
-@pytest.fixture
-def quiet():
-    """Without transformers' table of the weights that are missing, which is what these tests are about."""
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    yield
-    logging.set_verbosity(before)
-
-
 @pytest.mark.parametrize("model_class", CLASSES)
 def test_a_model_without_memory_has_shapes_and_takes_weights(tiny_model, tiny_config, model_class):
     model = tiny_model(model_class)
@@ -48,8 +39,9 @@ def test_a_model_without_memory_has_shapes_and_takes_weights(tiny_model, tiny_co
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
-def test_every_missing_weight_is_initialised(tiny_model, quiet, model_class, tmp_path):
+def test_every_missing_weight_is_initialised(tiny_model, model_class, tmp_path):
     """As the paper does; memory that nothing was written to would hold anything."""
+    logging.set_verbosity_error()  # without transformers' table of the weights that are missing
     model = tiny_model(model_class)
     model.save_pretrained(tmp_path)
     prefix = "" if model_class is GPT1Model else "transformer."

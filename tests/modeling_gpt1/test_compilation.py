@@ -157,12 +157,12 @@ class TestTrainers:
         batches = [language_batch(2, length) for length in (8, 16, 24, 12, 20, 8, 10, 14)]
         if is_packed:
             batches = [{**batch, "plan": plan_batch(batch["attention_mask"], [0, 0])} for batch in batches]
-        trainer = modeling_gpt1.GPT1PretrainingTrainer(
-            tiny_model(modeling_gpt1.GPT1ForCausalLM, num_hidden_layers=2),
-            modeling_gpt1.GPT1PretrainingArguments(**settings_of(tmp_path, 1, 1, torch_compile=True, max_steps=8)),
-            data_collator=lambda rows: rows[0],
-            train_dataset=batches,
+        model = tiny_model(modeling_gpt1.GPT1ForCausalLM, num_hidden_layers=2)
+        settings = modeling_gpt1.GPT1PretrainingArguments(
+            **settings_of(tmp_path, 1, 1, torch_compile=True, max_steps=8)
         )
+        parts = {"data_collator": lambda rows: rows[0], "train_dataset": batches}
+        trainer = modeling_gpt1.GPT1PretrainingTrainer(model, settings, **parts)
         shapes, numbers = self._train(trainer, graphs)
         computed = [int(batch["attention_mask"].sum()) if is_packed else batch["labels"].shape[1] for batch in batches]
         assert [shape[1] for shape in shapes] == computed
@@ -310,7 +310,6 @@ class TestDecoding:
             input_ids = torch.randint(1, 98, (2, length), generator=torch.Generator().manual_seed(length))
             options = {"do_sample": False, "max_length": LIMIT, "cache_implementation": "static"}
             expected = model.generate(input_ids, do_sample=False, max_length=LIMIT)
-            generated = model.generate(input_ids, compile_config=compile_config, **options)
-            assert generated.tolist() == expected.tolist()
+            assert model.generate(input_ids, compile_config=compile_config, **options).tolist() == expected.tolist()
 
         assert graphs.after_each(generate, [5, 9, 3, 5]) == [1, 1, 1, 1]

@@ -143,15 +143,11 @@ def test_the_comparison_sees_a_wrong_release(make_openai, vocabulary, plain_toke
     arrays = released_arrays(theirs, swap_queries_and_keys=fault == "queries and keys")
     if fault == "positions and tokens":
         arrays[:2] = arrays[1], arrays[0]
-    convert_checkpoint(
-        write_release(tmp_path / "release", arrays, vocabulary),
-        tmp_path / "gpt1",
-        num_attention_heads=2 if fault == "number of heads" else 4,
-    )
+    release = write_release(tmp_path / "release", arrays, vocabulary)
+    convert_checkpoint(release, tmp_path / "gpt1", num_attention_heads=2 if fault == "number of heads" else 4)
     ours = GPT1ForCausalLM.from_pretrained(tmp_path / "gpt1").eval()
     batch = text_batch(theirs.config.vocab_size)
-    close = torch.allclose(logits_of(ours, batch), logits_of(theirs, batch), atol=1e-5, rtol=1e-5)
-    assert close == (fault is None)
+    assert torch.allclose(logits_of(ours, batch), logits_of(theirs, batch), atol=1e-5, rtol=1e-5) == (fault is None)
 
 
 PAIRS = {
@@ -317,8 +313,7 @@ def test_a_link_stays_and_what_it_leads_to_is_made(openai_folder, tmp_path):
 
 
 def edit_json(path: Path, change) -> None:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(change(content)), encoding="utf-8")
+    path.write_text(json.dumps(change(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
 
 
 def edit_shapes(change):
@@ -378,8 +373,7 @@ def test_pickles_are_never_opened(release, tmp_path):
         lambda path: path.write_bytes(pickle.dumps(Harmful())),
     ):
         write(folder / "params_0.npy")
-        text = refusal(folder, tmp_path / "out", num_attention_heads=4)
-        assert "is no complete copy of OpenAI's release: " in text
+        assert "is no complete copy of OpenAI's release: " in refusal(folder, tmp_path / "out", num_attention_heads=4)
     (tmp_path / "openai").mkdir()
     OpenAIGPTConfig(architectures=["OpenAIGPTLMHeadModel"]).save_pretrained(tmp_path / "openai")
     path = tmp_path / "openai" / "pytorch_model.bin"

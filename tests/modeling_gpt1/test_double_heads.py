@@ -125,8 +125,7 @@ def test_l3_and_its_gradient_are_the_naive_formula(tiny_model, kind, lm_coef, si
     else:
         assert outputs.lm_loss is None
     assert relative_error(ours, expected) < 1e-5
-    other = task_loss.item() + 0.6 * lm_loss.item()
-    assert abs(outputs.loss.item() / other - 1) > 1e-2
+    assert abs(outputs.loss.item() / (task_loss.item() + 0.6 * lm_loss.item()) - 1) > 1e-2
 
 
 @pytest.mark.parametrize("fault", ["mean over all tokens", "C counts absent choices", "first token is a target"])
@@ -158,8 +157,7 @@ def test_loss_does_not_depend_on_how_the_batch_is_cut_and_padded(tiny_model, kin
         model = tiny_model(GPT1DoubleHeadsModel, **KINDS[kind].fields).train()
         parts = {"loss": 0.0, "task_loss": 0.0, "lm_loss": 0.0}
         for number, start in enumerate(range(0, 8, size)):
-            batch = collate(examples[start : start + size], side, extra=number % 3)
-            outputs = model(**batch, num_items_in_batch=8)
+            outputs = model(**collate(examples[start : start + size], side, extra=number % 3), num_items_in_batch=8)
             outputs.loss.backward()
             for name in parts:
                 parts[name] += outputs.get(name, torch.zeros(())).item()
@@ -196,8 +194,7 @@ def test_example_losses_of_several_labels(tiny_model):
     several = {"num_labels": 3, "problem_type": "multi_label_classification"}
     model = tiny_model(GPT1DoubleHeadsModel, traversal="classification", **several)
     input_ids = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
-    labels = torch.tensor([[1.0, 0.0, 1.0], [0.0, -100.0, -100.0]])
-    outputs = model(input_ids=input_ids, labels=labels)
+    outputs = model(input_ids=input_ids, labels=torch.tensor([[1.0, 0.0, 1.0], [0.0, -100.0, -100.0]]))
     *losses, weights = outputs.example_losses.T
     assert weights.tolist() == [3, 1]
     means = [(loss * weights).sum() / weights.sum() for loss in losses]
@@ -293,19 +290,13 @@ def pair_row(first, second):
     return [START, *first, DELIMITER, *second, EXTRACT]
 
 
-PAIRS = [([1, 2, 3], [4]), ([5], [6, 7, 8, 9]), ([10, 11], [12, 13]), ([14], [15])]
-
-
-def rows_of_pairs(side, extra):
-    examples = [Example([pair_row(a, b), pair_row(b, a)], 0) for a, b in PAIRS]
-    return collate(examples, side, extra)
-
-
 @pytest.mark.parametrize("side, given, mask", [("right", True, True), ("left", False, True), ("right", False, False)])
 def test_similarity_makes_the_other_order_itself(tiny_model, side, given, mask):
     """The padding may hold any id, the delimiter's too."""
     model = tiny_model(GPT1DoubleHeadsModel, delimiter_token_id=DELIMITER, **KINDS["similarity"].fields)
-    batch = rows_of_pairs(side, extra=3 if mask else 0)
+    pairs = [([1, 2, 3], [4]), ([5], [6, 7, 8, 9]), ([10, 11], [12, 13]), ([14], [15])]
+    examples = [Example([pair_row(a, b), pair_row(b, a)], 0) for a, b in pairs]
+    batch = collate(examples, side, extra=3 if mask else 0)
     if mask:
         batch["input_ids"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, DELIMITER)
     else:

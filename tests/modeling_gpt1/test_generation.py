@@ -48,8 +48,7 @@ def model(tiny_model):
 
 def continuations(model, prompts, **kwargs):
     batch = left_padded(prompts)
-    generated = model.generate(**batch, do_sample=False, **kwargs)
-    return generated[:, batch["input_ids"].shape[1] :].tolist()
+    return model.generate(**batch, do_sample=False, **kwargs)[:, batch["input_ids"].shape[1] :].tolist()
 
 
 CACHES = dict(dynamic={}, none={"use_cache": False}, static=dict(cache_implementation="static", disable_compile=True))
@@ -57,8 +56,7 @@ CACHES = dict(dynamic={}, none={"use_cache": False}, static=dict(cache_implement
 
 def test_the_loops_give_various_tokens(model):
     """Numbers of different tokens; else the comparisons below would show little."""
-    loops = [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
-    assert [len(set(tokens)) for tokens in loops] == [6, 3, 5]
+    assert [len(set(greedy_loop(model, prompt, 12))) for prompt in PROMPTS] == [6, 3, 5]
 
 
 @pytest.fixture(params=[0, 4], ids=["same model", "other model"])
@@ -157,24 +155,17 @@ def test_generation_from_embeddings_goes_on_from_its_cache(model):
     inputs_embeds = torch.cat([inputs_embeds, embed(first.sequences)], dim=1)
     options |= {"max_new_tokens": 7, "past_key_values": first.past_key_values}
     second = model.generate(inputs_embeds=inputs_embeds, **options)
-    generated = torch.cat([first.sequences, second.sequences], dim=1)
-    assert generated.tolist() == [greedy_loop(model, PROMPTS[1], 12)]
+    assert torch.cat([first.sequences, second.sequences], dim=1).tolist() == [greedy_loop(model, PROMPTS[1], 12)]
 
 
-@pytest.fixture
-def tokenizer_and_model(tiny_tokenizer, tiny_model):
+def test_a_stream_shows_the_text_of_the_tokens(tiny_tokenizer, tiny_model):
     fields = {"vocab_size": len(tiny_tokenizer), "max_position_embeddings": 64, "tie_word_embeddings": False}
     model = tiny_model(GPT1ForCausalLM, **fields)
     model.generation_config = GenerationConfig(pad_token_id=0)
-    return tiny_tokenizer, model
-
-
-def test_a_stream_shows_the_text_of_the_tokens(tokenizer_and_model):
-    tokenizer, model = tokenizer_and_model
-    prompt = tokenizer("the old farmer", add_special_tokens=False, return_tensors="pt")
-    pieces = TextIteratorStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    prompt = tiny_tokenizer("the old farmer", add_special_tokens=False, return_tensors="pt")
+    pieces = TextIteratorStreamer(tiny_tokenizer, skip_prompt=True, skip_special_tokens=True)
     generated = model.generate(**prompt, streamer=pieces, max_new_tokens=20, do_sample=False)
-    text = tokenizer.decode(generated[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
+    text = tiny_tokenizer.decode(generated[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
     assert len(text.split()) > 3
     assert "".join(pieces) == text
 

@@ -164,8 +164,7 @@ def test_files_of_the_hub_are_read(gpt2_folder):
     old = {"summary_type": "cls_index", "n_special": 0, "predict_special_tokens": True, "layer_norm_epsilon": 1e-5}
     config = {**fields, **old, "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
     (folder / "config.json").write_text(json.dumps(config))
-    ours = open_folder(GPT1ForCausalLM, folder)
-    assert_same(ours, theirs, batch_for(theirs))
+    assert_same(open_folder(GPT1ForCausalLM, folder), theirs, batch_for(theirs))
     # A file that names the tied embeddings twice.
     save_file({**weights, "lm_head.weight": weights["wte.weight"].clone()}, folder / "model.safetensors")
     assert_same(open_folder(GPT1ForCausalLM, folder), theirs, batch_for(theirs))

@@ -35,8 +35,7 @@ def make_inputs(num_targets=23, dtype=torch.float32, scale=1.0):
     hidden_states = torch.randn(num_targets, HIDDEN, generator=generator, dtype=torch.float64) * scale
     weight = torch.randn(VOCABULARY, HIDDEN, generator=generator, dtype=torch.float64)
     target_ids = torch.randint(VOCABULARY, (num_targets,), generator=generator)
-    target_weights = torch.rand(num_targets, generator=generator)
-    return hidden_states.to(dtype), weight.to(dtype), target_ids, target_weights
+    return hidden_states.to(dtype), weight.to(dtype), target_ids, torch.rand(num_targets, generator=generator)
 
 
 def loss_and_gradients(function, hidden_states, weight, *others, factor=1.0):
@@ -285,8 +284,7 @@ def test_the_parts_of_the_softmax_do_not_matter(chunks_of, monkeypatch, dtype):
     chunks_of(10)
     whole = loss_and_gradients(loss_only, *make_inputs(dtype=dtype))
     monkeypatch.setattr(loss_gpt1, "SOFTMAX_ELEMENTS", 3 * 64)  # chunks of 8 and 7 targets in parts of 3
-    parts = loss_and_gradients(loss_only, *make_inputs(dtype=dtype))
-    torch.testing.assert_close(parts, whole, atol=0, rtol=0)
+    torch.testing.assert_close(loss_and_gradients(loss_only, *make_inputs(dtype=dtype)), whole, atol=0, rtol=0)
 
 
 def scaled_loss(expected_grad):
@@ -328,8 +326,7 @@ def test_the_models_loss_makes_one_gradient_of_the_head(tiny_model, factor, numb
     model = tiny_model(GPT1ForCausalLM, vocab_size=990, num_hidden_layers=1).train()
     input_ids = torch.randint(990, (3, 9), generator=torch.Generator().manual_seed(0))
     with NewTensors(990 * 32) as made:
-        loss = model(input_ids, labels=input_ids).loss
-        (loss * factor).backward()
+        (model(input_ids, labels=input_ids).loss * factor).backward()
     assert made.number == number
 
 
@@ -418,8 +415,7 @@ def test_a_label_of_minus_100_among_several_is_left_out():
 def test_task_losses_of_regression_are_squared_errors_and_a_missing_number_costs_nothing():
     config = GPT1Config(problem_type="regression", num_labels=1, traversal="classification")
     assert task_losses(torch.tensor([[1.5], [3.0]]), torch.tensor([-100.0, 2.0]), config).tolist() == [0.0, 1.0]
-    losses = task_losses(torch.tensor([[1.5], [-1.0]]), torch.tensor([2, 1]), config)
-    assert losses.tolist() == [0.25, 4.0]
+    assert task_losses(torch.tensor([[1.5], [-1.0]]), torch.tensor([2, 1]), config).tolist() == [0.25, 4.0]
     assert task_losses(torch.tensor([[1.5]], dtype=torch.bfloat16), torch.tensor([2.0]), config).dtype == torch.float32
 
 

@@ -229,8 +229,7 @@ def test_own_folder_is_plain_linear_layers_and_opens_again(openai_model, tmp_pat
     opened.save_pretrained(tmp_path / "own")
     written = {path.name for path in (tmp_path / "own").iterdir()}
     assert written == {"config.json", "generation_config.json", "model.safetensors", *HUB_CODE}
-    weights = load_file(tmp_path / "own" / "model.safetensors")
-    assert weights.keys() == opened.state_dict().keys() - {"lm_head.weight"}
+    assert load_file(tmp_path / "own" / "model.safetensors").keys() == opened.state_dict().keys() - {"lm_head.weight"}
     assert json.loads((tmp_path / "own" / "config.json").read_text())["model_type"] == "gpt1"
 
     batch = batch_for(opened)

@@ -33,8 +33,7 @@ def test_travelling_files_name_no_folder_of_the_package():
 
 
 def test_what_tokenization_has_is_known_and_handed_on():
-    known = {name: each.num_sequences for name, each in traversal.TRAVERSALS.items()}
-    assert configuration_gpt1.TRAVERSALS == known
+    assert configuration_gpt1.TRAVERSALS == {name: each.num_sequences for name, each in traversal.TRAVERSALS.items()}
     for name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens"):
         assert getattr(modeling_gpt1, name) is getattr(tokenization, name)
 

@@ -115,8 +115,7 @@ class Formula:
     def task_loss(self, logits: torch.Tensor, label) -> torch.Tensor:
         if self.config.problem_type == "multi_label_classification":
             label = torch.tensor(label).double()
-            losses = -(label * logits.sigmoid().log() + (1 - label) * (-logits).sigmoid().log())
-            return losses[label != -100].mean()
+            return -(label * logits.sigmoid().log() + (1 - label) * (-logits).sigmoid().log())[label != -100].mean()
         if self.config.num_labels == 1 and self.config.traversal != "multiple_choice":
             return (logits[0] - label) ** 2
         return -logits.log_softmax(-1)[label]

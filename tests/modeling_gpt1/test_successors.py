@@ -13,7 +13,6 @@ from helpers_packing import planned
 from helpers_refusals import refusal
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from transformers import (
-    DynamicCache,
     GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
@@ -119,8 +118,7 @@ def test_weights_that_end_in_the_residual_start_smaller(tiny_config):
     torch.manual_seed(0)
     ours = GPT1ForCausalLM(tiny_config(num_hidden_layers=8, hidden_size=64, **GPT2))
     sizes = {"vocab_size": 101, "n_positions": 24, "bos_token_id": None, "eos_token_id": None}
-    theirs = GPT2LMHeadModel(GPT2Config(**sizes, n_embd=64, n_layer=8, n_head=4))
-    for model in (ours, theirs):
+    for model in (ours, GPT2LMHeadModel(GPT2Config(**sizes, n_embd=64, n_layer=8, n_head=4))):
         for name, weight in model.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight", "c_proj.weight")):
                 assert weight.std().item() == pytest.approx(0.02 / math.sqrt(2 * 8), rel=0.06), name
@@ -164,8 +162,7 @@ def test_logits_are_those_of_gpt_neo(neo_and_ours, side, implementation):
     ours.set_attn_implementation(implementation)
     mask = torch.tensor(PADDED[side])
     batch = {"input_ids": random_ids(2, 9), "attention_mask": mask}
-    position_ids = (mask.cumsum(1) - 1).clamp(min=0)
-    expected = theirs(**batch, position_ids=position_ids).logits
+    expected = theirs(**batch, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits
     assert expected.std() > 1
     close(ours(**batch).logits[mask.bool()], expected[mask.bool()])
 
@@ -254,13 +251,9 @@ def banded_model(tiny_model):
     return model
 
 
-def make_cache(kind, model):
-    return StaticCache(model.config, max_cache_len=24) if kind == "static" else DynamicCache(config=model.config)
-
-
 def test_a_decoding_step_with_a_static_cache_compiles_to_one_graph(banded_model):
     """With the masks of both kinds that `generate` makes before it."""
-    ids, cache = random_ids(2, 10), make_cache("static", banded_model)
+    ids, cache = random_ids(2, 10), StaticCache(banded_model.config, max_cache_len=24)
     expected = banded_model(ids, use_cache=False).logits
     step = torch.compile(banded_model, fullgraph=True, backend="eager")
     with torch.no_grad():

@@ -16,13 +16,9 @@ def train(models, data_dir, tmp_path, monkeypatch):
     cells.uses_of.cache_clear()
 
     def run(task: str, name: str, *words: str):
-        finetune.main(
-            [
-                *("--task", task, "--data_dir", str(data_dir), "--model", str(models[0]), "--do_train", "--do_eval"),
-                *("--max_steps", "2", "--use_cpu", "--report_to", "none", "--save_strategy", "no"),
-                *("--output_dir", str(tmp_path / name), *words),
-            ]
-        )
+        settings = ["--task", task, "--data_dir", str(data_dir), "--model", str(models[0]), "--do_train", "--do_eval"]
+        settings += ["--max_steps", "2", "--use_cpu", "--report_to", "none", "--save_strategy", "no"]
+        finetune.main([*settings, "--output_dir", str(tmp_path / name), *words])
         return tmp_path / name
 
     return run

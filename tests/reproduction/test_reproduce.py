@@ -145,11 +145,8 @@ def test_whole_seeds_come_first_and_shared_cells_once(command, models, tmp_path)
     ablations = ["without_auxiliary", "without_pretraining", "lstm"]
     of_a_seed = ["rte-full", "mrpc-full", *(f"{task}-{row}" for task in ("rte", "mrpc") for row in ablations)]
     of_a_seed += ["rte-transfer-0", "rte-transfer-1"]
-    assert names_of(command(*more)) == [
-        *(f"{name}-seed1" for name in of_a_seed),
-        "zero-shot-gpt1-checkpoint-5",
-        *(f"{name}-seed2" for name in of_a_seed),
-    ]
+    first, second = ([f"{name}-seed{seed}" for name in of_a_seed] for seed in (1, 2))
+    assert names_of(command(*more)) == [*first, "zero-shot-gpt1-checkpoint-5", *second]
 
 
 def test_a_part_of_the_experiments(command):
@@ -221,10 +218,8 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     assert len(set(work)) == 5 and not any(folder.exists() for folder in work)
     lines = told(capsys).splitlines()
     assert lines[1] == "[2/5, TIME] rte-without_auxiliary-seed3: rte 63.0, TIME"
-    assert lines[4:] == [
-        "[5/5, TIME] story_cloze-transfer-1-seed3: story_cloze 63.0, TIME",
-        f"{tmp_path}/out/report.html and report.json cover 5 of 5 cells.",
-    ]
+    assert lines[4] == "[5/5, TIME] story_cloze-transfer-1-seed3: story_cloze 63.0, TIME"
+    assert lines[5:] == [f"{tmp_path}/out/report.html and report.json cover 5 of 5 cells."]
     cells = finished(tmp_path / "out")
     assert cells["rte-lstm-seed3"]["model"] == "LSTM (1 layer, 24 wide)"
     fields = ("variant", "n_transfer", "lm_coef", "model_fingerprint")
@@ -261,11 +256,8 @@ def test_variants_have_arguments_of_their_own(stand_ins, command, models, tmp_pa
     arguments = command(*words, finetune=("--use_cpu", "--learning_rate", "5e-4", "--lm_coef", "0.25"))
     assert reproduce([*arguments, "--lstm_finetune_arguments", "--learning_rate", "2e-3"]) == 0
     flags = ("--learning_rate", "--lm_coef")
-    assert [[call[at + 1] for at, word in enumerate(call) if word in flags] for call in stand_ins()] == [
-        ["5e-4", "0.25"],
-        ["5e-4", "0.25", "0"],
-        ["0.25", "2e-3"],
-    ]
+    given = [[call[at + 1] for at, word in enumerate(call) if word in flags] for call in stand_ins()]
+    assert given == [["5e-4", "0.25"], ["5e-4", "0.25", "0"], ["0.25", "2e-3"]]
     rows = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][3]["rows"]
     assert [rows[at]["cells"]["rte"]["settings"] for at in (0, 2, 3)] == [
         "validation; learning_rate 5e-4; lm_coef 0.25",
@@ -339,8 +331,7 @@ def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, caps
     (data_dir / "mnli" / "validation_mismatched.jsonl").unlink()
     for split in ("validation", "test"):
         (data_dir / "story_cloze" / f"{split}.jsonl").unlink()
-    tasks = ["--tasks", "mnli", "story_cloze"]
-    assert reproduce(command("--experiments", "fine_tuning", *tasks, "--seeds", "1")) == 1
+    assert reproduce(command("--experiments", "fine_tuning", "--tasks", "mnli", "story_cloze", "--seeds", "1")) == 1
     assert stand_ins() == []
     unscored = "FAILED, ValueError: A run of {} could not be scored: there are no labelled rows in {}. Add them to"
     first, second, *_ = told(capsys).splitlines()
@@ -383,8 +374,7 @@ def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, cap
     error = 2 * (1 - 0.1**2) / 20**0.5 / 0.35  # of a correlation of 0.1 on 20 rows, where 0.35 is the best known
     low, high = round(0.3 - error, 4), round(0.3 + error, 4)
     assert points == [{"x": step, "y": 0.3, "lowest": low, "highest": high} for step in (20, 100)]
-    pretraining = {"tokens": 6400, "updates": 100, "perplexity": None}
-    assert report["models"][0]["pretraining"] == pretraining
+    assert report["models"][0]["pretraining"] == {"tokens": 6400, "updates": 100, "perplexity": None}
     of_one = describe_model(str(run / "checkpoint-20"), str(run))
     assert of_one["pretraining"]["updates"] == 20  # and not of the whole run
 
@@ -576,8 +566,7 @@ def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, comma
     words = ["--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1", "--jobs"]
     assert reproduce(command(*words, "2")) == 0  # 6 of 7 GiB
     expected = f"--jobs 3 may need 9.0 GiB by {folder}, and there are 7.0. Pass fewer jobs"
-    with pytest.raises(ValueError, match=re.escape(expected)):
-        reproduce(command(*words, "3"))
+    assert expected in refusal(reproduce, command(*words, "3"))
 
 
 @pytest.mark.parametrize(
@@ -628,10 +617,8 @@ def test_one_command_goes_from_a_text_to_the_report(from_text, stand_ins, tmp_pa
     monkeypatch.setattr(grid, "accelerator_name", lambda: None)
     assert reproduce(from_text()) == 0
     transformer, lstm, *tuned = stand_ins()
-    text = str(tmp_path / "books.txt")
-    assert transformer[:4] == ["--train_files", text, "--learning_rate", "1e-3"]
-    own = ["--learning_rate", "2e-3", "--family", "gpt1-lstm", "--output_dir"]
-    assert lstm[:7] == [*transformer[:2], *own]
+    assert transformer[:4] == ["--train_files", str(tmp_path / "books.txt"), "--learning_rate", "1e-3"]
+    assert lstm[:7] == [*transformer[:2], "--learning_rate", "2e-3", "--family", "gpt1-lstm", "--output_dir"]
     # The command of the page for size B: a flag that is refused twice.
     sizes, again = ["--train_files", "a", "b", "--config_overrides", "n_embd=8"], ["--config-overrides=n_embd=16"]
     assert behind(sizes, again) == ["--train_files", "a", "b", *again]

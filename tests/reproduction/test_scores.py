@@ -21,14 +21,8 @@ def generator():
 
 # ---- How often a verdict is wrong
 
-RATIOS = (
-    0,
-    0.5,
-    1,
-    2,
-    4,
-    math.inf,
-)  # spread of the seeds by the error of the rows, of a scores.difference of two settings
+# Spread of the seeds by the error of the rows, of a scores.difference of two settings.
+RATIOS = (0, 0.5, 1, 2, 4, math.inf)
 
 
 def answered(generator, trials: int, num_seeds: int, ratio: float, num_rows: int = 150):
@@ -117,8 +111,7 @@ def scores_of(generator):
 def test_an_interval_decides(scores_of):
     """Ten points apart, a tenth of a point apart, and the same runs in the other order."""
     good, bad, same = scores_of(0.8, 0.81, 0.79), scores_of(0.7, 0.71, 0.69), scores_of(0.8, 0.8, 0.8)
-    pairs = ((good, bad), (bad, good), (good, same))
-    found = [claims.compare("RTE", *of) for of in pairs]
+    found = [claims.compare("RTE", *of) for of in ((good, bad), (bad, good), (good, same))]
     assert [judge([comparison])[1][0]["outcome"] for comparison in found] == ["better", "worse", "level"]
     low, high = scores.difference(good, bad).interval
     assert 4 < low < 10 < high < 16 and found[0].text.endswith(f"95 % interval +{low:.1f} to +{high:.1f}")
@@ -160,8 +153,7 @@ def test_the_seeds_that_both_have_are_compared(scores_of):
     """An effect of one point at every seed, of which one side lacks the best."""
     base = np.append(70.0, scores_of(0.7)[0][1:])
     first = {seed: base + 5 * seed for seed in range(4)}
-    second = {seed: base + 5 * seed - 1 for seed in range(3)}
-    found = claims.compare("RTE", first, second)
+    found = claims.compare("RTE", first, {seed: base + 5 * seed - 1 for seed in range(3)})
     assert found.text == "RTE +1.0, 95 % interval +1.0 to +1.0" and found.p < 1e-6
 
 

@@ -103,8 +103,7 @@ def test_control_tokens_of_a_gpt2(tokenizer, tiny_model, tmp_path):
         assert opened.extract_token_id == 402 and len(opened) == 403
         pieces = opened.convert_ids_to_tokens(opened(TRICK, "x")["input_ids"])
         assert (pieces[0], pieces[-3:]) == ("[s]", ["[$]", "x", "[e]"])
-        special = {"[s]", "[$]", "[e]", END_OF_TEXT}
-        assert not special & {*pieces[1:-3]} and {"Ġ[", "["} & {*pieces}
+        assert not {"[s]", "[$]", "[e]", END_OF_TEXT} & {*pieces[1:-3]} and {"Ġ[", "["} & {*pieces}
         assert opened.decode(opened(TRICK, add_special_tokens=False)["input_ids"]) == TRICK
         assert add_control_tokens(opened) == 0
 

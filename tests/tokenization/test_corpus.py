@@ -70,8 +70,7 @@ ROWS = [{"title": 1, "text": "first line\nsecond"}, {"title": 2, "text": 'other,
     "ending", [kind + packed for kind in (".jsonl", ".json", ".csv") for packed in COMPRESS] + [".parquet"]
 )
 def test_a_row_is_a_document(ending, tmp_path):
-    path = write_rows(tmp_path / f"rows{ending}", ROWS)
-    assert texts_of(path) == [row["text"] for row in ROWS]
+    assert texts_of(write_rows(tmp_path / f"rows{ending}", ROWS)) == [row["text"] for row in ROWS]
 
 
 def test_another_column_and_rows_without_text(tmp_path):

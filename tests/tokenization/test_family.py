@@ -44,8 +44,7 @@ def test_a_batch_is_what_the_tokenizer_makes_of_the_texts(family, side):
     batch = TraversalCollator(tokenizer, "similarity", PAIR)(ROWS)
     assert lists(batch) == lists(tokenizer(ones, twos, padding=True, return_tensors="pt"))
     batch = TraversalCollator(tokenizer, "classification", {"text": "one", "label": "label"})(ROWS)
-    labels = torch.tensor([1, 0])
-    assert lists(batch) == lists(tokenizer(ones, padding=True, return_tensors="pt") | {"labels": labels})
+    assert lists(batch) == lists(tokenizer(ones, padding=True, return_tensors="pt") | {"labels": torch.tensor([1, 0])})
 
 
 @pytest.mark.parametrize("family", FAMILIES)

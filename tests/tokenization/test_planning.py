@@ -85,8 +85,7 @@ def test_every_real_token_is_computed_once():
         assert plan.num_tokens == int(real.sum()) > len(plan.token_index)
         packed = ids[plan.token_index][plan.packed_index]
         assert torch.equal(packed[real], ids.view_as(packed)[real])
-        ranks = real.cumsum(1) - 1
-        assert torch.equal(plan.position_ids[0][plan.packed_index][real], ranks[real])
+        assert torch.equal(plan.position_ids[0][plan.packed_index][real], (real.cumsum(1) - 1)[real])
         # Each target is predicted by the token before it in every sequence that has it.
         before = {}
         for row, is_real in zip(plan.packed_index.tolist(), real.tolist(), strict=True):
@@ -128,5 +127,4 @@ def test_a_plan_moves_with_its_batch(monkeypatch):
     moved = send_to_device(batch, torch.device("meta"), non_blocking=True)["plan"]
     assert moved.shape == batch["plan"].shape and all(part.is_meta for part in tensors(moved).values())
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: ~tensor)
-    pinned = tensors(pin_memory(batch)["plan"])
-    torch.testing.assert_close(pinned, {name: ~part for name, part in given.items()})
+    torch.testing.assert_close(tensors(pin_memory(batch)["plan"]), {name: ~part for name, part in given.items()})

@@ -94,12 +94,8 @@ def test_scitail_writes_its_labels_as_text(tmp_path):
     write_rows(tmp_path / "train.jsonl", rows)
     assert load_task("scitail", tmp_path)["train"]["label"][:] == [1, 0]
     path = write_rows(tmp_path / "train.jsonl", [*rows, {**rows[0], "label": "contradicts"}])
-    check_refused(
-        lambda: load_task("scitail", tmp_path),
-        f"1 of 3 rows of {path}",
-        "row 2: column 'label' has 'contradicts'",
-        "one of entails, neutral",
-    )
+    parts = f"1 of 3 rows of {path}", "row 2: column 'label' has 'contradicts'", "one of entails, neutral"
+    check_refused(lambda: load_task("scitail", tmp_path), *parts)
 
 
 def test_a_test_file_may_lack_some_labels_or_all(tmp_path):
@@ -305,8 +301,7 @@ def test_classes_of_a_csv_file(tmp_path, labels, names, ids):
     assert task.label_names == names and rows["train"]["label"][:] == ids
     rows = [{"body": "a film", "label": label} for label in (*labels, "", labels[0])]
     files = {"train": path, "test": write_rows(tmp_path / "test.csv", rows)}
-    test = load_files(files, "classification", {"text": "body"})
-    assert test[1]["test"]["label"][:] == [*ids, None, ids[0]]
+    assert load_files(files, "classification", {"text": "body"})[1]["test"]["label"][:] == [*ids, None, ids[0]]
 
 
 def test_a_class_whose_name_is_a_number_is_that_class_in_every_file(tmp_path):
@@ -378,8 +373,7 @@ def test_lists_of_labels_that_cannot_be_used(tmp_path):
     def refused(*parts, columns="tags", **rows):
         rows = {"body": ["a film"] * len(next(iter(rows.values()))), **rows}
         files = {split: datasets.Dataset.from_dict(rows) for split in ("train", "validation")}
-        traversal = "classification"
-        check_refused(lambda: load_files(files, traversal, {"text": "body", "label": columns}), *parts)
+        check_refused(lambda: load_files(files, "classification", {"text": "body", "label": columns}), *parts)
 
     refused("row 1: ", "['sea', 'sun=2']", "0 or 1", columns=["sea", "sun"], sea=[0, 1], sun=[1, 2])
     refused("row 1: ", "'sun=ja'", "1 of 2 rows", columns=["sea", "sun"], sea=["No", "yes"], sun=["1", "ja"])
@@ -585,8 +579,7 @@ def test_what_is_no_file_of_a_split(files, kind):
 def test_a_label_of_minus_one_is_told_or_left_out(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     path = write_rows(tmp_path / "ids.csv", moods("0", "-1", "1"))
-    files = {"train": path, "test": path}
-    splits = load_files(files, "classification", COLUMNS, skip_bad_rows=True)[1]
+    splits = load_files({"train": path, "test": path}, "classification", COLUMNS, skip_bad_rows=True)[1]
     assert {split: rows["mood"][:] for split, rows in splits.items()} == {"train": [0, 1], "test": [0, -1, 1]}
     load_files({"train": write_rows(tmp_path / "names.csv", moods("1", "-1", "2"))}, "classification", COLUMNS)
     assert "names.csv has the class -1. -1 marks a row without a label" in caplog.messages[-1]

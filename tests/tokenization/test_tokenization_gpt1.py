@@ -61,14 +61,10 @@ def test_offsets_point_into_the_original_text(tokenizer):
     text = "  “Hello”—don’t…\r\n hello"
     encoded = tokenizer(text, return_offsets_mapping=True)
     spans = [text[start:end] for start, end in encoded["offset_mapping"]]
-    words = [span for span, piece in zip(spans, encoded.tokens(), strict=True) if piece.isalpha() or "hello" in piece]
-    assert words == ["Hello", "hello"]
-    assert [span for span, piece in zip(spans, encoded.tokens(), strict=True) if piece in ("do</w>", "n't</w>")] == [
-        "do",
-        "n’t",
-    ]
+    pairs = list(zip(spans, encoded.tokens(), strict=True))
+    assert [span for span, piece in pairs if piece.isalpha() or "hello" in piece] == ["Hello", "hello"]
+    assert [span for span, piece in pairs if piece in ("do</w>", "n't</w>")] == ["do", "n’t"]
     assert tokenizer("\ufeffhello do", return_offsets_mapping=True)["offset_mapping"] == [(1, 6), (7, 9)]
-    pairs = zip(spans, encoded.tokens(), strict=True)
     assert all(span in ("…", "...") for span, piece in pairs if piece.startswith("."))
 
 
@@ -182,14 +178,9 @@ def test_templates_of_one_text_and_a_pair(with_control):
 @pytest.mark.parametrize("text", SPELLED)
 def test_text_never_becomes_a_special_token(with_control, tmp_path, text):
     with_control.save_pretrained(tmp_path)
-    reloaded = [
-        with_control,
-        copy.deepcopy(with_control),
-        GPT1Tokenizer.from_pretrained(tmp_path),
-        AutoTokenizer.from_pretrained(tmp_path),
-    ]
+    reloaded = [opened_by.from_pretrained(tmp_path) for opened_by in (GPT1Tokenizer, AutoTokenizer)]
     special = {with_control.start_token_id, with_control.delimiter_token_id, with_control.extract_token_id}
-    for tokenizer in reloaded:
+    for tokenizer in (with_control, copy.deepcopy(with_control), *reloaded):
         plain = tokenizer(f"hello {text} do", add_special_tokens=False)["input_ids"]
         assert not special & set(plain)
         encoded = tokenizer(f"hello {text} do", add_special_tokens=False, split_special_tokens=False)
@@ -242,8 +233,7 @@ def test_text_stays_text_where_special_tokens_are_not_to_be_split(with_control, 
     "text", ["he\x00llo", "\x1b[31mhello\x1b[0m, \x1b[1;32mdo", "hello \x00 hello", "a\x00\n\x00b"]
 )
 def test_zero_bytes_and_colours_of_a_terminal_are_removed(tokenizer, text):
-    plain = re.sub(r"\x00|\x1b\[[0-9;]*[A-Za-z]", "", text)
-    assert tokenizer(text)["input_ids"] == tokenizer(plain)["input_ids"]
+    assert tokenizer(text)["input_ids"] == tokenizer(re.sub(r"\x00|\x1b\[[0-9;]*[A-Za-z]", "", text))["input_ids"]
 
 
 def test_a_spelled_control_token_is_its_characters(with_control):
@@ -335,8 +325,7 @@ def test_training_learns_the_merges_in_order():
 def test_training_makes_exactly_as_many_merges_as_asked(asked):
     texts = ["the cat sat on the mat .\nthe dog sat on the log .", "a cat and a dog sat there ."] * 2
     tokenizer = GPT1Tokenizer.train(iter(texts), asked, show_progress=False)
-    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    assert len(model["merges"]) == asked
+    assert len(json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]) == asked
     few = GPT1Tokenizer.train(iter(["aa aa"]), 100, show_progress=False)
     assert json.loads(few.backend_tokenizer.to_str())["model"]["merges"] == [["a", "a</w>"]]
 

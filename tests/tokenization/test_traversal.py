@@ -27,8 +27,7 @@ CONTROL = ControlIds(start=100, delimiter=101, extract=102)
     ],
 )
 def test_sequences(function, segments, max_length, expected):
-    traversed = function(*segments, CONTROL, max_length)
-    assert traversed.sequences == expected
+    assert function(*segments, CONTROL, max_length).sequences == expected
 
 
 @pytest.mark.parametrize(
@@ -85,8 +84,7 @@ def test_truncated_pairs_keep_control_tokens_and_prefixes_of_both_segments(first
     a, b = split(traversed.sequences[0])
     assert split(traversed.sequences[1]) == (b, a)
     assert is_prefix(a, first) and is_prefix(b, second)
-    whole = len(first) + len(second) + 3
-    assert len(a) + len(b) + 3 == min(whole, max_length)
+    assert len(a) + len(b) + 3 == min(len(first) + len(second) + 3, max_length)
     assert (a, b) == cut_by_the_library(first, second, max_length - 3)
     assert entailment(first, second, CONTROL, max_length).sequences == traversed.sequences[:1]
 
@@ -102,6 +100,5 @@ def test_truncated_choices_share_one_context_and_keep_every_choice(context, ques
     kept_context = len(heads[0]) - kept_question
     assert is_prefix(heads[0][:kept_context], context)
     assert heads[0][kept_context:] == question[:kept_question]
-    whole = len(context) + len(question) + longest + 3
-    assert max(map(len, traversed.sequences)) == min(whole, max_length)
+    assert max(map(len, traversed.sequences)) == min(len(context) + len(question) + longest + 3, max_length)
     assert kept_context == 1 or [list(choice) for choice in kept_choices] == choices

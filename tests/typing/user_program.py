@@ -39,8 +39,7 @@ def collate() -> None:
     model = modeling_gpt1.GPT1DoubleHeadsModel.from_pretrained("gpt1", traversal="entailment", num_labels=2)
     added: int = modeling_gpt1.add_control_tokens(tokenizer, model)
     collator = modeling_gpt1.TraversalCollator(tokenizer, "entailment", {"premise": "said", "hypothesis": "claim"})
-    batch = collator([{"said": "a", "claim": "b"}])
-    print(added, batch["input_ids"].shape, modeling_gpt1.keep_first_layers(model, 2))
+    print(added, collator([{"said": "a", "claim": "b"}])["input_ids"].shape, modeling_gpt1.keep_first_layers(model, 2))
 
 
 def generate_and_score() -> float | None:

@@ -310,10 +310,8 @@ def test_a_word_is_scored_behind_its_context(causal, tmp_path):
     assert rows.pop()["target_word"] == "smiled"
     fewer = babylm.word_surprisals(causal, tmp_path / "cdi_childes.json", 1)  # in other batches
     assert rows == [{**row, "surprisal": pytest.approx(row["surprisal"], rel=1e-5)} for row in fewer]
-    assert [(row["target_word"], row["context_id"], row["context"]) for row in rows] == [
-        ("farmer", 0, "the old "),
-        ("farmer", 1, " she walked"),
-    ]
+    asked = [(row["target_word"], row["context_id"], row["context"]) for row in rows]
+    assert asked == [("farmer", 0, "the old "), ("farmer", 1, " she walked")]
     before = ("the old", "she walked")
     expected = [-by_definition(causal, f"{text} farmer", len(text) + 1, "causal") for text in before]
     assert [row["surprisal"] for row in rows] == pytest.approx(expected, rel=1e-4)
@@ -371,11 +369,8 @@ def test_the_command_follows_words_over_the_checkpoints(tiny_model, plain_tokeni
     run(str(run_folder), tmp_path / "data", tmp_path / "out", "--tasks", "babylm_aoa")
     place = tmp_path / "out" / "run" / "main" / "zero_shot" / "causal" / "AoA_word" / "surprisal.json"
     rows = json.loads(place.read_text())["results"]
-    assert [(row["step"], row["word_count"]) for row in rows] == [
-        ("chck_500K", 500_000),
-        ("chck_2M", 2_000_000),
-        ("chck_10M", 10_000_000),
-    ]
+    steps = [(row["step"], row["word_count"]) for row in rows]
+    assert steps == [("chck_500K", 500_000), ("chck_2M", 2_000_000), ("chck_10M", 10_000_000)]
     expected = [-by_definition(scorers[row["step"]], "the old farmer", 8, "causal") for row in rows]
     assert [row["surprisal"] for row in rows] == pytest.approx(expected, rel=1e-4)
     with pytest.raises(ValueError, match="compares at least 3 checkpoints chck_… of --model, but .* has 0"):
@@ -387,8 +382,7 @@ def test_a_row_ends_where_its_line_ends(tmp_path):
     row = {"sentence_good": "a\u2028b\x85c", "sentence_bad": "a", "linguistics_term": "x", "UID": "x", "field": "x"}
     text = "\r\n".join([json.dumps(row, ensure_ascii=False)] * 2) + "\r\n\r\n"
     (tmp_path / "x.jsonl").write_bytes(text.encode())
-    items = babylm.read_items("blimp", tmp_path)
-    assert [item.sentences[0] for item in items] == ["a\u2028b\x85c"] * 2
+    assert [item.sentences[0] for item in babylm.read_items("blimp", tmp_path)] == ["a\u2028b\x85c"] * 2
     assert len(babylm.read_items("blimp", tmp_path, 1)) == 1
 
 
@@ -428,8 +422,7 @@ def test_wrong_uses(causal, data_dir, tmp_path):
 def test_blimp_on_the_real_rows(real_data_dir, causal):
     """A row of each paradigm: the same scores as by the definition, sentence by sentence."""
     (path,) = (real_data_dir / "blimp").glob("train.jsonl*")
-    rows = read_file(path)
-    kept = list({row["UID"]: row for row in rows}.values())
+    kept = list({row["UID"]: row for row in read_file(path)}.values())
     items = [babylm.READERS["blimp"](row, "train") for row in kept]
     assert len(kept) == 67 and {item.group for item in items} == {row["UID"] for row in kept}
     expected = totals(causal, map(SENTENCES["blimp"], kept))

@@ -230,14 +230,12 @@ def test_chance_and_splits(ours, data_dir, tmp_path):
     results = ask(ours, data_dir, tmp_path)
     results["asked"] = ["arc_easy", "wikitext", "storycloze_2016"]
     samples = results["samples"]["wikitext"]
-    titles = [sample["doc"]["page"].strip().splitlines()[0] for sample in samples]
-    assert titles == ["= Old Farmer = ", "= A Home = "]
+    assert [sample["doc"]["page"].strip().splitlines()[0] for sample in samples] == ["= Old Farmer = ", "= A Home = "]
     results = add_facts(results, ours)
     assert chance_of(results, "arc_easy") == 0.25 and chance_of(results, "storycloze_2016") == 0.5
     tokens = sum(len(ours.tok_encode(sample["arguments"][0][0])) for sample in samples)
     total = sum(sample["resps"][0][0] for sample in samples)
-    values = figures(results, "wikitext")
-    assert values["token_perplexity"][0] == pytest.approx(math.exp(-total / tokens))
+    assert figures(results, "wikitext")["token_perplexity"][0] == pytest.approx(math.exp(-total / tokens))
     text = table(results, {"model": "a model"})
     assert "| arc_easy | test | 2 | 0 | acc |" in text and "| 0.250 |\n" in text
     assert "The tokenizer does not give back case and spaces" in text
@@ -278,8 +276,7 @@ def test_what_has_no_question_is_not_calibrated_and_shots_leave_the_row_that_is_
 
 def test_each_task_is_asked_once(tmp_path):
     """The pattern also matches the group's tasks, and the tag's tasks are asked by name."""
-    leaves = local_rows._leaves("blimp")
-    assert len(leaves) == 67
+    assert len(local_rows._leaves("blimp")) == 67
     specified, names = local_rows.specify_tasks(["blimp*", "ai2_arc", "arc_easy"], None)
     assert names == specified == ["blimp", "arc_challenge", "arc_easy"]
 

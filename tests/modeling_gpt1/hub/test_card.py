@@ -98,8 +98,7 @@ FACTS = {
 
 @pytest.mark.parametrize(("model_class", "facts"), FACTS.items())
 def test_the_card_of_a_model_alone(tiny_model, model_class, facts):
-    model = tiny_model(model_class, traversal="multiple_choice", lm_coef=0.25)
-    card = str(model_card(model, "me/choices"))
+    card = str(model_card(tiny_model(model_class, traversal="multiple_choice", lm_coef=0.25), "me/choices"))
     metadata = {"library_name": "transformers", "pipeline_tag": "multiple-choice"}  # no language that was not given
     assert yaml.safe_load(card.split("---")[1]) == {**metadata, "tags": ["gpt1"]}
     for part in (
@@ -162,8 +161,7 @@ def test_the_code_of_the_card_runs(case, tmp_path, capsys, tiny_config):
     tokenizer.add_control_tokens(model)
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path)
-    card = model_card(model, str(tmp_path))
-    exec(compile(card.text.split("```python\n")[1].split("```")[0], "card", "exec"), {})
+    exec(compile(model_card(model, str(tmp_path)).text.split("```python\n")[1].split("```")[0], "card", "exec"), {})
     shown = {"multiple_choice": "[[0.", "language model": "'generated_text': 'it was", "base model": "torch.Size([1, "}
     printed = capsys.readouterr().out
     assert shown.get(case, "'label': 'LABEL_") in printed and "it was  " not in printed
@@ -226,11 +224,8 @@ def test_a_folder_is_no_base_model(tmp_path, monkeypatch):
     (tmp_path / "runs" / "books").mkdir(parents=True)
     model = make_model("classification", make_tokenizer())
     assert base_model_of(model) is None
-    for name, base_model in {
-        "openai-community/openai-gpt": "openai-community/openai-gpt",
-        str(tmp_path): None,
-        "runs/books": None,
-        "/gone/from/here": None,
-    }.items():
+    of_the_hub = "openai-community/openai-gpt"
+    for name in (of_the_hub, str(tmp_path), "runs/books", "/gone/from/here"):
+        base_model = of_the_hub if name == of_the_hub else None
         model.config._name_or_path = name
         assert base_model_of(model) == base_model

@@ -108,8 +108,7 @@ def test_prompts_of_any_length_are_continued_as_alone(model, tiny_tokenizer):
     texts = [[" " + tiny_tokenizer.decode(ids, skip_special_tokens=True)] for ids in expected]
     assert len({text for (text,) in texts}) == 3
     assert continue_prompts(model, tiny_tokenizer, PROMPTS, max_new_tokens=12, do_sample=False) == texts
-    backwards = continue_prompts(model, tiny_tokenizer, PROMPTS[::-1], max_new_tokens=12, do_sample=False)
-    assert backwards == texts[::-1]
+    assert continue_prompts(model, tiny_tokenizer, PROMPTS[::-1], max_new_tokens=12, do_sample=False) == texts[::-1]
     ids = tiny_tokenizer("a b", add_special_tokens=False, padding=False)["input_ids"]
     assert ids[0] != 0  # no padding was left on
 
@@ -177,9 +176,8 @@ def test_words_are_joined_behind_their_prompt(tiny_tokenizer):
     assert shown == ['," and', '," and']
     assert generation.join_to_prompt(tiny_tokenizer, ". it is", "It was. ", capitals=True) == ". It is"
     assert generation.join_to_prompt(tiny_tokenizer, "it is", "It was. ", capitals=True) == "It is"
-    assert (
-        generation.join_to_prompt(tiny_tokenizer, ". it", "\u00dfa said", capitals=True) == ". It"
-    )  # two letters as capital
+    # As a capital, it is two letters.
+    assert generation.join_to_prompt(tiny_tokenizer, ". it", "\u00dfa said", capitals=True) == ". It"
     assert generation.join_to_prompt(tiny_tokenizer, "n't go", "they do") == "n't go"
     assert generation.join_to_prompt(byte_level(["a dog"]), "ness , it", "dark", capitals=True) == "ness , it"
 

@@ -88,8 +88,7 @@ def test_the_mean_decides_between_answers_and_the_whole_between_labels():
 
 
 def test_minimal_pairs_by_phenomenon():
-    scorer = ScorerByRule(by_words(eats=-3.0, seen=-3.0, him=-3.0))
-    result = evaluate_zero_shot(scorer, "blimp", PAIRS)
+    result = evaluate_zero_shot(ScorerByRule(by_words(eats=-3.0, seen=-3.0, him=-3.0)), "blimp", PAIRS)
     assert result.scores == [[-5.0, -3.0], [-5.0, -3.0], [-3.0, -5.0], [-3.0, -3.0]]
     assert result.predictions == [1, 1, 0, 0]  # equal scores are no right answer
     of_groups = {"accuracy_agreement": 1.0, "accuracy_binding": 0.0, "accuracy_irregular_forms": 0.5}

@@ -90,8 +90,7 @@ def test_int8_generation_with_a_cache_is_that_without(folder, dtype):
     model = open_int8(folder, dtype=dtype)
     prompt = torch.randint(1, 101, (2, 5), generator=torch.Generator().manual_seed(0))
     options = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(prompt)}
-    cached = model.generate(prompt, **options)
-    assert cached.tolist() == model.generate(prompt, use_cache=False, **options).tolist()
+    assert model.generate(prompt, **options).tolist() == model.generate(prompt, use_cache=False, **options).tolist()
 
 
 def test_int8_neither_trains_nor_is_saved(folder, tmp_path):

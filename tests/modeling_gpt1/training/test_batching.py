@@ -43,13 +43,9 @@ def make_grouping_trainer(folder, batch_size=8, number=368, dataset=None, **argu
     model.config.num_labels = number  # of labels in the rows; the model is never run
     collator = Recording(TraversalCollator(tokenizer, "classification", COLUMNS["classification"], max_length=96))
     settings = {"use_cpu": True, "report_to": "none", "per_device_train_batch_size": batch_size, **arguments}
-    return GPT1Trainer(
-        model,
-        GPT1TrainingArguments(str(folder), **settings),
-        data_collator=collator,
-        train_dataset=sentences(number) if dataset is None else dataset,
-        processing_class=tokenizer,
-    )
+    parts = {"data_collator": collator, "processing_class": tokenizer}
+    rows = sentences(number) if dataset is None else dataset
+    return GPT1Trainer(model, GPT1TrainingArguments(str(folder), **settings), train_dataset=rows, **parts)
 
 
 def training_order(trainer) -> list[int]:

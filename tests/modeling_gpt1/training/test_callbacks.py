@@ -33,16 +33,11 @@ def make_trainer(folder, callbacks=(), batch_size=4, dropout=0.1, **arguments) -
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 48}
     config = make_config(len(tokenizer), dropout, initializer_range=0.2, **sizes)
     settings = {**QUIET, "max_steps": 8, "eval_strategy": "steps", "eval_steps": 2, "learning_rate": 1e-2, **arguments}
+    args = GPT1PretrainingArguments(output_dir=str(folder), per_device_train_batch_size=batch_size, **settings)
+    parts = {"data_collator": DataCollatorForLanguageModeling(tokenizer, mlm=False), "callbacks": list(callbacks)}
     rows = make_rows(tokenizer)
-    return GPT1PretrainingTrainer(
-        model=GPT1ForCausalLM(config),
-        args=GPT1PretrainingArguments(output_dir=str(folder), per_device_train_batch_size=batch_size, **settings),
-        data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False),
-        train_dataset=rows,
-        eval_dataset=rows[:7],
-        processing_class=tokenizer,
-        callbacks=list(callbacks),
-    )
+    parts |= {"train_dataset": rows, "eval_dataset": rows[:7], "processing_class": tokenizer}
+    return GPT1PretrainingTrainer(model=GPT1ForCausalLM(config), args=args, **parts)
 
 
 def test_a_line_for_each_log(tmp_path, caplog, capsys):

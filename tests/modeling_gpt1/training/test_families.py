@@ -31,8 +31,7 @@ def test_sizes_have_common_names(family):
     sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 48}
     config = family.make_config(**sizes, max_position_embeddings=67, pad_token_id=0)
     assert sizes_of(config) == (32, 4, 2, 48) and config.max_position_embeddings == 67
-    added = {"bert": 3, "albert": 3, "roberta": 3, "bart": 2}
-    assert family.block_length(config) == 67 - added.get(family.name, 0)
+    assert family.block_length(config) == 67 - {"bert": 3, "albert": 3, "roberta": 3, "bart": 2}.get(family.name, 0)
 
 
 def test_sizes_have_the_configurations_own_names_too():

@@ -51,14 +51,10 @@ def make_trainer(plain, tmp_path):
         )
         torch.manual_seed(3)
         arguments = {**QUIET, "per_device_train_batch_size": 4, "max_steps": 6, "learning_rate": 0.01, **arguments}
-        return FamilyPretrainingTrainer(
-            family.model_class(config),
-            GPT1PretrainingArguments(str(tmp_path / folder), **arguments),
-            data_collator=collator or family.collator(tokenizer, 0, rows),
-            train_dataset=rows,
-            eval_dataset=rows,
-            processing_class=tokenizer,
-        )
+        args = GPT1PretrainingArguments(str(tmp_path / folder), **arguments)
+        model, collator = family.model_class(config), collator or family.collator(tokenizer, 0, rows)
+        parts = {"train_dataset": rows, "eval_dataset": rows, "processing_class": tokenizer}
+        return FamilyPretrainingTrainer(model, args, data_collator=collator, **parts)
 
     return make
 
@@ -97,8 +93,7 @@ def test_an_update_is_the_same_however_it_is_cut(make_trainer, family):
         )
         trainer.train()
         names = ("loss", "grad_norm", *NAMES[family])
-        others = {"learning_rate", "epoch", "step", "num_input_tokens_seen"}
-        assert log_of(trainer)[0].keys() == {*names, *others}
+        assert log_of(trainer)[0].keys() == {*names, "learning_rate", "epoch", "step", "num_input_tokens_seen"}
         records.append([[record[name] for name in names] for record in log_of(trainer) if "loss" in record])
         weights.append(weights_of(trainer))
     torch.testing.assert_close(torch.tensor(records[1]), torch.tensor(records[0]), rtol=1e-6, atol=1e-6)
@@ -145,8 +140,7 @@ def test_the_evaluation_is_exact_and_the_same_each_time(make_trainer, family):
 
 def test_predictions_of_labelled_rows(make_trainer):
     trainer = make_trainer("gpt2")
-    size = trainer.model.config.vocab_size
-    assert trainer.predict(trainer.eval_dataset).predictions.shape == (12, LENGTH, size)
+    assert trainer.predict(trainer.eval_dataset).predictions.shape == (12, LENGTH, trainer.model.config.vocab_size)
 
 
 def test_the_card_says_what_was_trained(make_trainer, tmp_path, capsys):

@@ -42,11 +42,8 @@ def test_training_is_the_same(kind, tmp_path):
 
 def test_every_loader_plans(tmp_path):
     trainer = make_trainer("multiple_choice", tmp_path, 4, 1)
-    loaders = (
-        trainer.get_train_dataloader(),
-        trainer.get_eval_dataloader(Rows("multiple_choice", 4)),
-        trainer.get_test_dataloader(Rows("multiple_choice", 4)),
-    )
+    rows = Rows("multiple_choice", 4)
+    loaders = trainer.get_train_dataloader(), trainer.get_eval_dataloader(rows), trainer.get_test_dataloader(rows)
     for loader in loaders:
         batch = next(iter(loader))
         assert batch["plan"].shape == batch["input_ids"].shape and batch["plan"].token_index is not None

@@ -77,11 +77,8 @@ def test_batches_that_are_split_count_once():
 def test_a_loader_that_skips_and_workers_go_on_with_the_same_batches():
     loader = make_loader("sequential", 11, 2, 3, 2)
     assert rows_of(loader) == [[4, 5], [10]] and rows_of(skip_first_batches(loader, 1)) == [[10]]
-    loader = prepare_data_loader(
-        DataLoader(SharedRows(range(9)), 2, collate_fn=collate, num_workers=2, multiprocessing_context="fork"),
-        num_processes=3,
-        process_index=2,
-    )
+    loader = DataLoader(SharedRows(range(9)), 2, collate_fn=collate, num_workers=2, multiprocessing_context="fork")
+    loader = prepare_data_loader(loader, num_processes=3, process_index=2)
     share_rows(loader)
     assert rows_of(loader) == [[4, 5], []]
     # A worker that is spawned gets them so.

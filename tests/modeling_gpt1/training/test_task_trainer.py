@@ -33,8 +33,7 @@ def losses_of(trainer) -> list[float]:
 
 def rows_of(case: str) -> list[dict]:
     """Rows with the same number of choices."""
-    is_choice = CASES[case][1] == "multiple_choice"
-    rows = Rows("multiple_choice" if is_choice else "classification", 24).rows
+    rows = Rows("multiple_choice" if CASES[case][1] == "multiple_choice" else "classification", 24).rows
     return [{**row, "options": row["options"][:2]} for row in rows]
 
 
@@ -51,14 +50,9 @@ def plain_trainer(case: str, folder, **given) -> Trainer:
         encoded.append({**tokenizer(*texts, truncation=True, max_length=POSITIONS), "label": row["label"]})
     known = inspect.signature(model.forward).parameters
     encoded = [{name: ids for name, ids in row.items() if name in known or name == "label"} for row in encoded]
-    return Trainer(
-        model=model,
-        args=TrainingArguments(**settings_of(folder, EXAMPLES_PER_UPDATE, 1)),
-        data_collator=(DataCollatorForMultipleChoice if is_choice else DataCollatorWithPadding)(tokenizer),
-        train_dataset=encoded,
-        eval_dataset=encoded,
-        **given,
-    )
+    collator = (DataCollatorForMultipleChoice if is_choice else DataCollatorWithPadding)(tokenizer)
+    arguments = TrainingArguments(**settings_of(folder, EXAMPLES_PER_UPDATE, 1))
+    return Trainer(model, arguments, collator, train_dataset=encoded, eval_dataset=encoded, **given)
 
 
 @pytest.mark.parametrize("case", [case for case, (*_, both_orders) in CASES.items() if not both_orders])

@@ -31,11 +31,7 @@ OVERRIDDEN = {
 }
 CALLED = {"_get_output_dir": "trial"}
 # What is read or set of Trainer's own, and the method that sets it first.
-ATTRIBUTES = {
-    "_globalstep_last_logged": "_inner_training_loop",
-    "_total_loss_scalar": "_inner_training_loop",
-    "_tr_loss": "_inner_training_loop",
-}
+ATTRIBUTES = dict.fromkeys(("_globalstep_last_logged", "_total_loss_scalar", "_tr_loss"), "_inner_training_loop")
 RELEASE = f"transformers {transformers.__version__}"
 ADVICE = f"Adapt {INTERNALS.relative_to(ROOT)}, where it is used, and the list in {Path(__file__).name}."
 
