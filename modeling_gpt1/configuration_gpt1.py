@@ -10,7 +10,6 @@ section 2.1 of "Language Models are Few-Shot Learners" (Brown et al., 2020).
 
 import copy
 import shutil
-import sys
 from pathlib import Path
 
 import transformers
@@ -18,11 +17,8 @@ import transformers
 # ruff: noqa: E402
 OLDEST = (5, 17)  # setup.py and docs/install.md have the same
 if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:  # before a name is missing there
-    needed = "{}.{}".format(*OLDEST)
-    raise ImportError(
-        f"transformers {transformers.__version__} is too old for this model, which needs {needed} or newer. Run `pip "
-        f'install "transformers>={needed}"`.'
-    )
+    remedy = 'Run `pip install "transformers>={}.{}"`'.format(*OLDEST)
+    raise ImportError(f"transformers {transformers.__version__} is too old for this model. {remedy}.")
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -92,7 +88,7 @@ class GPT1BaseConfig(PreTrainedConfig):
         if self._auto_class is None:
             return
         # transformers copies the files that this one imports; those of the models import this one.
-        folder = Path(sys.modules[type(self).__module__].__file__).parent
+        folder = Path(__file__).parent
         for name in own_modules:
             file = folder / f"{name}.py"
             if not file.exists():  # a folder's own code was opened, and only what the configuration imports
@@ -273,10 +269,8 @@ class GPT1Config(GPT1BaseConfig):
         """Part of `@strict`: refuses fields that do not fit together."""
         self.validate_sizes()
         if self.hidden_size % self.num_attention_heads != 0:
-            raise ValueError(
-                f"`hidden_size` ({self.hidden_size}) is not divisible by `num_attention_heads` "
-                f"({self.num_attention_heads}). Choose a number of heads that divides the hidden size."
-            )
+            sizes = f"`hidden_size` ({self.hidden_size}), `num_attention_heads` ({self.num_attention_heads})"
+            raise ValueError(f"{sizes}: choose a number of heads that divides the hidden size.")
         if self.sliding_window is not None and self.sliding_window < 1:
             raise ValueError(
                 f"`sliding_window` is {self.sliding_window}, but it must be at least 1, because a token attends to "
@@ -287,15 +281,11 @@ class GPT1Config(GPT1BaseConfig):
         """Part of `@strict`, as in transformers; a banded layer needs a window."""
         super().validate_layer_type()
         if unknown := {*self.attention_of_layers} - {FULL_ATTENTION, SLIDING_ATTENTION}:
-            raise ValueError(
-                f"`layer_types` has {unknown.pop()!r}, but each layer must be {FULL_ATTENTION!r} (dense) or "
-                f"{SLIDING_ATTENTION!r} (locally banded)."
-            )
+            known = f"{FULL_ATTENTION!r} (dense) or {SLIDING_ATTENTION!r} (locally banded)"
+            raise ValueError(f"`layer_types` has {unknown.pop()!r}, but each layer must be {known}.")
         if SLIDING_ATTENTION in self.attention_of_layers and self.sliding_window is None:
-            raise ValueError(
-                f"`layer_types` has {SLIDING_ATTENTION!r}, but `sliding_window` is None. Pass the number of tokens "
-                "that a query in such a layer attends to."
-            )
+            needed = "Pass the number of tokens that a query in such a layer attends to"
+            raise ValueError(f"`layer_types` has {SLIDING_ATTENTION!r}, but `sliding_window` is None. {needed}.")
 
     @property
     def attention_of_layers(self) -> list[str]:
@@ -337,15 +327,11 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
             f"{family}DoubleHeadsModel."
         )
     if has_choices(config.traversal) and config.problem_type not in (None, "single_label_classification"):
-        raise ValueError(
-            f"`problem_type` is {config.problem_type!r}, but the traversal 'multiple_choice' supports only "
-            "'single_label_classification'. Leave `problem_type` out."
-        )
+        told = f"`problem_type` is {config.problem_type!r}, but the traversal 'multiple_choice' supports only"
+        raise ValueError(f"{told} 'single_label_classification'. Leave `problem_type` out.")
     if config.problem_type == "regression" and config.num_labels != 1:
-        raise ValueError(
-            f"`problem_type` is 'regression', which predicts one number, but `num_labels` is {config.num_labels}. "
-            "Pass `num_labels=1`."
-        )
+        given = f"`num_labels` is {config.num_labels}. Pass `num_labels=1`"
+        raise ValueError(f"`problem_type` is 'regression', which predicts one number, but {given}.")
     return config
 
 

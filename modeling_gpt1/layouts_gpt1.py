@@ -159,7 +159,15 @@ def open_adapter(
     if model.config.vocab_size != config.vocab_size:
         model.resize_token_embeddings(config.vocab_size, mean_resizing=False)
     options = {**(places or {}), "ignore_mismatched_sizes": kwargs.get("ignore_mismatched_sizes", False)}
-    model = PeftModel.from_pretrained(model, name, **options).merge_and_unload()
+    adapted = PeftModel.from_pretrained(model, name, **options)
+    embeddings, head, how = model.get_input_embeddings(), model.get_output_embeddings(), adapted.active_peft_config
+    # PEFT 0.21 saves an adapter of both, with equal changes, by this name.
+    is_of_both = getattr(how, "ensure_weight_tying", False) and "transformer.tokens_embed" in how.target_modules
+    if head is not None and not is_of_both and (hasattr(embeddings, "base_layer") or hasattr(head, "base_layer")):
+        head = next(part for part in head.modules() if "weight" in part._parameters)  # below what adapts it
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
+        model.config.tie_word_embeddings = False
+    model = adapted.merge_and_unload()
     model.name_or_path = model.config._name_or_path = str(name)
     return model.requires_grad_().eval()
 
@@ -180,6 +188,8 @@ class FolderMixin:
         base = None if name is None else base_of_adapter(adapter, **kwargs)
         if base is None:
             return super().from_pretrained(name, *args, **kwargs)
+        if getattr(kwargs.get("quantization_config"), "quant_method", None) == "gpt1_int8":
+            raise ValueError(f"{name} is an adapter, which is not merged into 8 bits. Save what opens, and open that.")
         config, is_asked = kwargs.pop("config", None), kwargs.pop("output_loading_info", False)
         is_given = isinstance(config, PreTrainedConfig)
         places = {key: kwargs[key] for key in PLACES if kwargs.get(key) is not None}

@@ -215,10 +215,8 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
     if is_multi_label:
         if can_read(labels) and (is_wrong := ~((labels >= 0) & (labels <= 1) | (labels == -100))).any():
             example, label = first_place(is_wrong)
-            raise ValueError(
-                f"Label {label} of example {example} is {labels[example, label].item()}, but it must be from 0 (the "
-                "class does not apply) to 1 (it applies), or -100 for none."
-            )
+            needed = "it must be from 0 (the class does not apply) to 1 (it applies), or -100 for none"
+            raise ValueError(f"Label {label} of example {example} is {labels[example, label].item()}, but {needed}.")
         losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
         return losses.masked_fill(labels == -100, 0.0).sum(-1) / count_labels(labels).clamp(min=1)
     if config.problem_type == "regression":  # a model with a task head sets it, see `config_for_task`

@@ -48,6 +48,7 @@ from .packing_gpt1 import (
     Targets,
     can_read,
     first_place,
+    is_traced,
     is_whole,
     lengths_for_flash_attention,
     packed_inputs,
@@ -115,7 +116,8 @@ def has_one_product(hidden_states: torch.Tensor, *layers: nn.Module) -> bool:
             type(layer) is GPT1Linear
             and type(layer.weight) is nn.Parameter
             and "forward" not in vars(layer)
-            and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+            and not (layer._forward_hooks or layer._forward_pre_hooks)
+            and not (layer._backward_hooks or layer._backward_pre_hooks)
             for layer in layers
         )
     )
@@ -375,6 +377,10 @@ class GPT1PreTrainedModel(FolderMixin, PreTrainedModel):
     # Causal-mask buffers of openai-gpt and GPT-2 files written by old releases.
     _keys_to_ignore_on_load_unexpected = [r"attn\.(masked_)?bias$"]
 
+    @PreTrainedModel.loss_function.setter
+    def loss_function(self, function):
+        raise ValueError("`loss_function` is never called: no logits are kept. Compute your loss from `logits`.")
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
         super()._init_weights(module)
@@ -526,10 +532,8 @@ def check_tokens(
     needed = ["B", "T"] if inputs_embeds is None else ["B", "T", config.hidden_size]
     fits = given.dim() == len(needed) and (inputs_embeds is None or given.shape[2] == config.hidden_size)
     if not fits or not given.numel():
-        raise ValueError(
-            f"`{name}` needs the shape [{', '.join(map(str, needed))}], at least one row and one token, but got "
-            f"{list(given.shape)}."
-        )
+        shape = f"[{', '.join(map(str, needed))}], at least one row and one token"
+        raise ValueError(f"`{name}` needs the shape {shape}, but got {list(given.shape)}.")
     if inputs_embeds is None:
         check_ids("input_ids", input_ids, config.vocab_size)
     if token_type_ids is not None:
@@ -540,10 +544,8 @@ def check_targets(targets: torch.Tensor, tokens: torch.Tensor, vocab_size: int) 
     """Checks that each of `tokens [B, T, …]` has a target: an id or −100."""
     needed = tokens.shape[:2]
     if targets.shape != needed:
-        raise ValueError(
-            f"`labels` needs the shape {list(needed)}, one for each token, but got {list(targets.shape)}. Pass a copy "
-            "of `input_ids`, with -100 at tokens without a target."
-        )
+        given = f"`labels` needs the shape {list(needed)}, one for each token, but got {list(targets.shape)}"
+        raise ValueError(f"{given}. Pass a copy of `input_ids`, with -100 at tokens without a target.")
     check_ids("labels", targets, vocab_size, ignored=-100)
 
 
@@ -640,11 +642,12 @@ class LMHeadMixin:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The weighted sum of −log P(target) divided by N, `[]`, and each row's sum, `[num_rows]`, without a gradient.
 
-        N is `num_items`, and `coefficient` the factor of the first in the loss that is differentiated. A head that an
-        adapter, a quantiser or tensor parallelism has replaced returns logits, and those of all targets are in memory.
+        N is `num_items`, and `coefficient` the factor of the first in the loss that is differentiated. Logits of all
+        targets are in memory under `torch.func`, and if an adapter, a quantiser or a sharding has replaced the head.
         """
         hidden_states, target_ids, target_weights, rows = targets
-        if isinstance(self.lm_head, GPT1LMHead) and getattr(self, "_tp_size", None) in (None, 1):
+        has_own_head = isinstance(self.lm_head, GPT1LMHead) and getattr(self, "_tp_size", None) in (None, 1)
+        if has_own_head and not torch._C._are_functorch_transforms_active():
             dtype = torch.promote_types(hidden_states.dtype, torch.float32)
             expected_grad = hidden_states.new_ones((), dtype=dtype) * coefficient / num_items  # as autograd rounds it
             loss_sum, token_losses = self.lm_head(hidden_states, target_ids, target_weights, expected_grad)
@@ -662,9 +665,8 @@ def check_extract_token(model: "GPT1TaskModel", inputs: dict[str, torch.Tensor |
     A caller that passes `mc_token_ids` has chosen the extract positions. Only the first batch waits for the device.
     """
     input_ids, token_id = inputs["input_ids"], model.config.extract_token_id
-    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     is_chosen = input_ids is None or input_ids.is_meta or inputs["mc_token_ids"] is not None
-    if is_chosen or is_traced or model.has_checked_texts:
+    if is_chosen or is_traced() or model.has_checked_texts:
         return
     model.has_checked_texts = True
     is_lacking = (input_ids != (-1 if token_id is None else token_id)).all(-1)

@@ -185,10 +185,8 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
             if (length > 1 or can_read(real_tokens)) and real_tokens.all():  # no wait at each new token
                 real_tokens = None
         elif position_ids is not None and length > 1 and (position_ids.diff() <= 0).any():
-            raise ValueError(
-                "`position_ids` restart within a row, so it holds several sequences, but an LSTM would carry its "
-                "state from one to the next. Put each sequence into its own row."
-            )
+            told = "`position_ids` restart within a row, but an LSTM would carry its state from a sequence to the next"
+            raise ValueError(f"{told}. Put each sequence into its own row.")
 
         hidden_states = self.drop(inputs_embeds)
         for layer, state_layer in zip(self.h, state_layers, strict=True):

@@ -56,7 +56,7 @@ def plan_to_follow(
     reads_padding = not kwargs.get("is_causal", getattr(config, "is_causal", True)) or any(
         kwargs.get(name, getattr(config, name)) for name in ("output_hidden_states", "output_attentions")
     )
-    if reads_padding or torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if reads_padding or is_traced():
         return None
     if getattr(model.get_input_embeddings(), "neftune_noise_alpha", None):  # this noise depends on the padded length
         return None
@@ -142,10 +142,8 @@ class Sequences:
         A token that several sequences share is one target with their summed weight. `counts [B]` weigh the examples.
         """
         if self.input_ids is None:
-            raise ValueError(
-                "The auxiliary language-modelling loss needs `input_ids`, but only `inputs_embeds` were given. Pass "
-                "`input_ids`, or set `config.lm_coef = 0`."
-            )
+            needs = "The auxiliary language-modelling loss needs `input_ids`, but only `inputs_embeds` were given"
+            raise ValueError(f"{needs}. Pass `input_ids`, or set `config.lm_coef = 0`.")
         is_target = real_targets = next_tokens(self.input_ids, self.attention_mask)
         if self.lm_mask is not None:
             is_target = is_target & self.lm_mask.bool()
@@ -247,10 +245,8 @@ def count_sequences(traversal: str, tokens: torch.Tensor) -> int:
     fits = tokens.dim() == 3 if needed is None else num_choices == needed
     if not fits or tokens.dim() not in (2, 3):
         shape = {None: "[B, C, T]", 1: "[B, T]", 2: "[B, 2, T]"}[needed]
-        raise ValueError(
-            f"The traversal {traversal!r} needs tokens of shape {shape}, but got {list(tokens.shape)}. "
-            "TraversalCollator makes such batches."
-        )
+        needs = f"The traversal {traversal!r} needs tokens of shape {shape}, but got {list(tokens.shape)}"
+        raise ValueError(f"{needs}. TraversalCollator makes such batches.")
     return num_choices
 
 
@@ -323,7 +319,7 @@ def predicted_places(
         last_real = torch.where(attention_mask, previous + 1, 0).cummax(1).values
         previous = nn.functional.pad(last_real[:, :-1], (1, 0))
     sources = (places.view_as(weights)[:, :1] + previous.clamp(min=0)).flatten()
-    if not torch.compiler.is_compiling():
+    if not is_traced():
         is_target = weights.flatten()
         places = is_target.nonzero() if num_targets is None else is_target.nonzero_static(size=num_targets)
         places = places[:, 0]
@@ -344,7 +340,7 @@ def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, plan: Any
     else:
         places = torch.arange(labels.numel(), device=labels.device).view_as(labels)[:, 1:]
         # Shapes of a graph cannot depend on values.
-        places = places.flatten() if torch.compiler.is_compiling() else places[labels[:, 1:] != -100]
+        places = places.flatten() if is_traced() else places[labels[:, 1:] != -100]
         sources = places - 1
     ids = labels.flatten().index_select(0, places)
     weights = ids.ne(-100).float()
@@ -357,7 +353,12 @@ def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, plan: Any
 
 def can_read(tensor: torch.Tensor) -> bool:
     """Whether a tensor's values can be read: on the CPU, without waiting for a device, and outside of a graph."""
-    return tensor.device.type == "cpu" and not (torch.compiler.is_compiling() or torch.jit.is_tracing())
+    return tensor.device.type == "cpu" and not is_traced()
+
+
+def is_traced() -> bool:
+    """Whether a graph is made or `torch.func` transforms the call, so that tensors have no values."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
 
 
 def is_whole(tensor: torch.Tensor) -> bool:
@@ -391,10 +392,8 @@ def check_extracted(
 ) -> None:
     """Checks that each example has a choice, and that the task head reads each sequence at one of its real tokens."""
     if is_present is not None and can_read(is_present) and not is_present.any(1).all():
-        raise ValueError(
-            f"`choice_mask` marks every choice of example {first_place(~is_present.any(1))[0]} as absent. Remove the "
-            "example or correct the mask."
-        )
+        absent = f"`choice_mask` marks every choice of example {first_place(~is_present.any(1))[0]} as absent"
+        raise ValueError(f"{absent}. Remove the example or correct the mask.")
     if isinstance(positions, int):
         return
     places = positions.clamp(0, shape[-1] - 1)

@@ -22,6 +22,7 @@ from .tokenization_gpt1 import GPT1Tokenizer
 from .traversal import TRAVERSALS, ControlIds, Traversed, check_max_length, check_roles
 
 NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
+PLACE = "row of the file"  # a column of rows that were drawn, or of which some were left out
 
 
 @dataclass
@@ -210,7 +211,7 @@ class TraversalCollator:
         """Of each row its name, label and number of choices, and the tokens of its longest sequence before a cut."""
         if not isinstance(rows, Iterable):
             rows = map(rows.__getitem__, range(len(rows)))
-        named = ((f"Row {place} of {source}", row) for place, row in enumerate(rows))
+        named = ((f"Row {row.get(PLACE, place)} of {source}", row) for place, row in enumerate(rows))
         while chunk := list(islice(named, 1024)):
             texts = [self._texts(row, name) for name, row in chunk]
             different = list(dict.fromkeys(chain.from_iterable(texts)))

@@ -36,6 +36,7 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.packaged_modules.json.json import JsonConfig
 from transformers.utils import logging
 
+from .collator import PLACE
 from .tasks import Task, get_task, nearest
 from .traversal import TRAVERSALS, check_roles
 
@@ -54,7 +55,6 @@ NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?\s*")
 # Cells of a column that says whether a label holds.
 HOLDS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "no": False, "yes": True}
 HIDDEN, MEANS_HIDDEN = -1, " -1 marks a row without a label, as in GLUE's test files."
-PLACE = "row of the file"  # a column of rows of which some were left out
 MOST = 1 << 53  # from here on a float does not tell whole numbers apart
 SPLITS = ("train", "validation", "test")
 DELIMITERS = ",;\t|"  # of a .csv or .tsv file

@@ -80,6 +80,11 @@ class Task:
         """Every column, in the order of the roles."""
         return [name for names in self.columns.values() for name in ([names] if isinstance(names, str) else names)]
 
+    @property
+    def text_columns(self) -> list[str]:
+        """Every column but the label's."""
+        return [name for name in self.column_names if name != self.columns["label"]]
+
 
 def _glue(name: str, traversal: str, columns: dict[str, str], **fields) -> Task:
     columns = {**columns, "label": "label"}

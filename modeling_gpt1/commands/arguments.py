@@ -1,6 +1,7 @@
 """Arguments of the commands: read from flags and a settings file, written to such a file; models named by a flag."""
 
 import json
+import math
 import os
 import re
 import sys
@@ -17,14 +18,14 @@ from typing import Any
 
 import transformers
 import yaml
-from datasets import disable_progress_bars
+from datasets import Dataset, disable_progress_bars
 from huggingface_hub import snapshot_download, try_to_load_from_cache
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from transformers import PreTrainedTokenizerBase
 from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from tokenization.control_tokens import unknown_share
-from tokenization.tasks import nearest
+from tokenization.tasks import Task, nearest
 
 from .. import GPT1Config
 from ..hub.model_kinds import packaged
@@ -52,6 +53,7 @@ HELP = {
     "push_to_hub": "Upload the model at the end.",
 }
 LONGEST_HELP = 75  # characters
+UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
 FILES = ["*.json", "*.safetensors", "*.txt", "*.py", "*.model", "*.bpe", "*.jinja"]  # of a model's branch
 
 
@@ -286,3 +288,9 @@ def check_unknown(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], sour
     if share > 0.05:
         print(f"{share:.0%} of the tokens of {source} are unknown to the tokenizer, as in {shown}.", file=sys.stderr)
     return share
+
+
+def some_texts(rows: Dataset | list[dict], task: Task) -> list[str]:
+    """The texts of evenly drawn rows."""
+    drawn = [rows[place] for place in range(0, len(rows), math.ceil(len(rows) / UNKNOWN_ROWS) or 1)]
+    return [row[column] for column in task.text_columns for row in drawn if isinstance(row.get(column), str)]

@@ -18,11 +18,12 @@ from typing import Literal
 from transformers.hf_argparser import HfArg
 
 from ..evaluation import babylm, report
+from ..inference.checkpoints import saved_revisions
 from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file, write_atomically
 from .arguments import at_revision, parser_of
-from .zero_shot import ScoringArguments, load_scorer
+from .zero_shot import ScoringArguments
 
 BABYLM = "babylm"
 
@@ -87,17 +88,14 @@ def ask_challenge(results: dict, places: dict[str, Path], model: dict, name: str
 def load_for_challenge(model: str, arguments: EvaluationArguments) -> Scorer:
     scorer_class = {"causal": CausalLMScorer, None: None}.get(arguments.backend, MaskedLMScorer)
     options = {"is_shifted": True} if arguments.backend == "mntp" else {}
-    scorer = load_scorer(model, arguments, scorer_class, **options)
+    scorer = arguments.load_scorer(model, scorer_class, **options)
     if not isinstance(scorer, CausalLMScorer | MaskedLMScorer):
-        remedy = "Run the challenge's own pipeline."
-        raise ValueError(f"{model} has an encoder and a decoder, which babylm tasks do not ask. {remedy}")
+        raise ValueError(f"babylm tasks do not ask {model}, an encoder-decoder. Run the challenge's own pipeline.")
     return scorer
 
 
 def ask_ages(path: Path, model: str, arguments: EvaluationArguments):
     """The ages at which words are learnt, over the checkpoints that a run saved by words."""
-    from .push import saved_revisions
-
     revisions = saved_revisions(model) if arguments.checkpoints is None and arguments.revision is None else {}
     if len(revisions) < 3:
         raise ValueError(

@@ -15,12 +15,10 @@ the test split. See docs/finetune.md and docs/own-data.md.
 import csv
 import json
 import logging
-import math
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,21 +28,19 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
 from tokenization.rows import PLACE, counted, listed
-from tokenization.tasks import TRAINER_PADDING
 from tokenization.traversal import TRAVERSALS
 
 from .. import GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
 from ..configuration_gpt1 import is_regression
-from ..hub.model_kinds import HEADS
+from ..inference.task_scores import describe_prediction
 from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from ..training.launch import check_launch, end_processes
-from ..training.preparation import open_task_config
+from ..training.preparation import has_task_head, open_task_config
 from . import runs
-from .arguments import at_revision, check_model, check_unknown, parser_of
+from .arguments import at_revision, check_model, check_unknown, parser_of, some_texts
 
 logger = logging.getLogger(__name__)
-UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
 SPLITS = {"train": "train", "eval": "validation", "predict": "test"}  # by use
 MANY_ROWS = 20  # that should not all be of one class
 KEPT_AT_A_RESUME = "task train_file dataset_name dataset_config_name train_split max_train_samples max_length".split()
@@ -166,12 +162,6 @@ def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments, lo
     return runs.check_output_folder(training_args, {**kept, "lora_r": lora_r})
 
 
-def has_task_head(config: PreTrainedConfig) -> bool:
-    """Whether the model has a task head, which reads the extract token in a GPT-1."""
-    names = config.architectures if getattr(config, "extract_token_id", 0) is not None else ()
-    return any(name.endswith(("DoubleHeadsModel", *HEADS)) for name in names or ())
-
-
 def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: StartArguments) -> None:
     """Checks that a model that is not trained has the head of the task."""
     if model_args.n_transfer is not None:
@@ -238,17 +228,6 @@ def draw_places(num_rows: int, limit: int | None, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).permutation(num_rows)[:limit])
 
 
-def texts_of(task: Task) -> list[str]:
-    """The columns of the texts."""
-    return [name for name in task.column_names if name != task.columns["label"]]
-
-
-def some_texts(rows: Dataset | list[dict], task: Task) -> list[str]:
-    """The texts of evenly drawn rows."""
-    drawn = [rows[place] for place in range(0, len(rows), math.ceil(len(rows) / UNKNOWN_ROWS) or 1)]
-    return [row[column] for column in texts_of(task) for row in drawn if isinstance(row.get(column), str)]
-
-
 def check_rows(
     collator: TraversalCollator, chosen: dict[str, dict], task: Task, data_args: DataArguments, is_allowed: bool
 ) -> list[str]:
@@ -283,9 +262,7 @@ def check_rows(
     return lines
 
 
-def predict(
-    trainer: GPT1Trainer, task: Task, splits: dict[str, Dataset], places: dict, use: str, data_args: DataArguments
-) -> None:
+def predict(trainer: GPT1Trainer, task: Task, splits: dict[str, Dataset], use: str, data_args: DataArguments) -> None:
     """Writes one file of predictions per split, one line per row, and the metrics of the splits.
 
     `index` is the row's place in the file, also behind rows that `skip_bad_rows` left out. A split in which a label
@@ -304,8 +281,7 @@ def predict(
             warn_of_one_class(Counter(str(of_row["label"]) for of_row in found if "label" in of_row), source)
             path = Path(trainer.args.output_dir, f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl")
             with atomic_file(path) as file:
-                indices = rows[PLACE] if PLACE in rows.column_names else places[name].tolist()
-                for index, of_row in zip(indices, found, strict=True):
+                for index, of_row in zip(rows[PLACE], found, strict=True):
                     file.write(json.dumps({"index": index, **of_row}, ensure_ascii=False) + "\n")
             logger.info(f"predictions of {counted(len(rows), 'row')} of {source}: {path}")
     if use == "eval":
@@ -322,22 +298,6 @@ def warn_of_one_class(counts: Counter, source: str) -> None:
             f"All {counts.total():,} rows of {source} are predicted as {min(counts)!r}. If that is wrong, fine-tune "
             "on more rows, for more epochs, with a lower or a higher --learning_rate, or from a pre-trained model."
         )
-
-
-def describe_prediction(logits: torch.Tensor, task: Task) -> dict[str, Any]:
-    """What a row's logits say: a number, or the class (without names: the choice) with the probability of each.
-
-    If a row may have several labels, each class has a probability of its own, and those above 0.5 are named.
-    """
-    if task.regression:
-        return {"score": logits.item()}
-    if not task.label_names:  # choices, of which a row may have fewer
-        logits = logits[logits.isfinite() & (logits != TRAINER_PADDING)]
-        return {"label": int(logits.argmax()), "scores": logits.softmax(-1).tolist()}
-    scores = logits.sigmoid() if task.multi_label else logits.softmax(-1)
-    of_class = dict(zip(task.label_names, scores.tolist(), strict=True))
-    several = [name for name, score in of_class.items() if score > 0.5]
-    return {"label": several if task.multi_label else task.label_names[int(logits.argmax())], "scores": of_class}
 
 
 ARGUMENTS = (StartArguments, DataArguments, GPT1TrainingArguments)
@@ -401,9 +361,11 @@ def main(arguments: list[str]) -> None:
     preparing.disabled = False
     tokenizer, collator = parts["processing_class"], parts["data_collator"]
     if training_args.do_train:
-        tokenizer.model_max_length = collator.max_length  # kept with the model, so that predictions read as much
+        tokenizer.model_max_length = collator.max_length  # also where that is the model's own
     elif data_args.max_length is None:
         collator.max_length = min(collator.max_length, tokenizer.model_max_length)
+    for name, rows in splits.items():
+        splits[name] = rows if PLACE in rows.column_names else rows.add_column(PLACE, list(range(len(rows))))
     chosen = {use: {name: splits[name].select(at) for name, at in of_use.items()} for use, of_use in places.items()}
     is_first = training_args.process_index == 0
     lines = check_rows(collator, chosen, task, data_args, model_args.allow_unknown_text) if is_first else []
@@ -421,8 +383,9 @@ def main(arguments: list[str]) -> None:
             logger.info(line)
     for use in ("eval", "predict"):
         if chosen[use]:
-            predict(trainer, task, chosen[use], places[use], use, data_args)
+            predict(trainer, task, chosen[use], use, data_args)
     if was_trained:
+        trainer.save_state()  # includes these evaluations
         runs.publish(
             trainer,
             None if model_args.n_transfer == -1 else start,  # -1 keeps no weights of the checkpoint

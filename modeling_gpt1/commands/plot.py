@@ -20,8 +20,7 @@ from .arguments import parser_of
 
 # Title by metric.
 PANELS = {"loss": "training loss", "eval_perplexity": "held-out perplexity"}
-PANELS["eval_mlm_loss"] = "held-out loss of masked tokens"
-PANELS["eval_denoising_loss"] = "held-out loss of restored tokens"
+PANELS |= dict(eval_mlm_loss="held-out loss of masked tokens", eval_denoising_loss="held-out loss of restored tokens")
 PANELS |= {"learning_rate": "learning rate", "grad_norm": "gradient norm"}
 PANELS |= {"tokens_per_second": "tokens per second", "mfu": "model FLOP utilisation"}
 LOGARITHMIC = ("eval_perplexity", "grad_norm")

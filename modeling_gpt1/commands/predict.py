@@ -12,7 +12,6 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,25 +20,23 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import torch
 from datasets import Dataset
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 from transformers.hf_argparser import HfArg
 
-from tokenization import Task, TraversalCollator, load_files
+from tokenization import Task, load_files
 from tokenization.metrics import compute
 from tokenization.rows import check_columns, counted, read_file
 
 from .. import prepare_finetuning
 from ..configuration_gpt1 import is_regression
-from ..hub.model_kinds import is_of_gpt1
-from ..inference.task_scores import TaskScores
+from ..inference.task_scores import number_of, predict_rows
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.callbacks import readable
-from ..training.preparation import open_task_config
+from ..training.preparation import has_task_head, open_task_config
 from . import finetune
-from .arguments import OpenedModel, check_unknown, read_with_model
+from .arguments import OpenedModel, check_unknown, read_with_model, some_texts
 
 FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@]")  # a text that a spreadsheet would run; a number is none
 FIELDS = ("index", "label", "scores", "score", "truncated", "error")
@@ -63,10 +60,8 @@ class PredictionArguments(OpenedModel):
         super().__post_init__()
         own = [name for name in self.keep if name in FIELDS or name.startswith("score_")]
         if own:
-            raise ValueError(
-                f"--keep {own[0]} is the name of a prediction's own field. Rename the column of the file (a label's "
-                "is then given by --columns label=NAME), or join file and predictions by `index`."
-            )
+            how = "Rename the column (a label's is then given by --columns label=NAME), or join by `index`"
+            raise ValueError(f"--keep {own[0]} is the name of a prediction's own field. {how}.")
         if self.output_file is not None and not self.output_file.endswith((".csv", ".jsonl")):
             raise ValueError(f"--output_file {self.output_file} must end in .csv or .jsonl, the form to write.")
 
@@ -75,7 +70,7 @@ def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task
     """The task that a fine-tuned folder stores, and the file's rows, whose labels are numbers if all can be."""
     given = finetune.parse_columns(args.columns)
     columns = {**(config.columns or {}), **given}
-    has_head = finetune.has_task_head(config)
+    has_head = has_task_head(config)
     if config.traversal is None or not columns or not has_head:
         lacks = "traversal or no columns (--columns) of a task" if has_head else "task head at [e]"
         raise ValueError(f"{args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
@@ -92,40 +87,6 @@ def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task
         if args.metric_name or "label" in given:
             check_columns(args.file, splits["test"].column_names, "label", task.columns["label"])
     return replace(task, metrics=(args.metric_name,)) if args.metric_name else task, splits["test"]
-
-
-def predict_rows(
-    rows: Dataset, task: Task, model: PreTrainedModel, collator: TraversalCollator, batch_size: int
-) -> Iterator[dict]:
-    """Yields each row's prediction, as `describe_prediction` gives it, or the `error` for which it cannot be read."""
-    scores_of = model if is_of_gpt1(model) else TaskScores(model)
-    texts = rows.select_columns(finetune.texts_of(task))
-    for first in range(0, len(rows), batch_size):
-        records, batch = [], []
-        for row in texts.select(range(first, min(first + batch_size, len(rows)))):
-            records.append({})
-            try:
-                _, num_cut = collator.check([row])
-            except ValueError as error:
-                records[-1]["error"] = re.sub(r"^Row 0 of the data( \(.*?\))?: ", "", str(error))
-            else:
-                batch.append((row, records[-1], {"truncated": True} if num_cut else {}))
-        if batch:
-            inputs = collator([row for row, *_ in batch])
-            with torch.inference_mode():
-                output = scores_of(**{name: tensor.to(model.device) for name, tensor in inputs.items()})
-            logits = output["task_logits" if scores_of is model else "logits"].cpu().double()
-            for (_, record, cut), of_row in zip(batch, logits, strict=True):
-                record |= finetune.describe_prediction(of_row, task) | cut
-        yield from records
-
-
-def number_of(record: dict, task: Task) -> float | list[float]:
-    """A prediction as the place of its class, as 0 or 1 for each, or as a number."""
-    found = record.get("label", record.get("score"))
-    if task.multi_label:
-        return [float(name in found) for name in task.label_names]
-    return task.label_names.index(found) if task.label_names else found
 
 
 def as_cells(record: dict) -> dict:
@@ -155,7 +116,7 @@ def main(arguments: list[str]) -> None:
         parts = prepare_finetuning(args.model, task, **opening)
     model, collator = parts["model"].eval().to(args.device), parts["data_collator"]
     collator.max_length = min(collator.max_length, collator.tokenizer.model_max_length)
-    check_unknown(collator.tokenizer, finetune.some_texts(rows, task), args.file)
+    check_unknown(collator.tokenizer, some_texts(rows, task), args.file)
     if args.keep:
         kept = read_file(args.file, delimiter=args.delimiter)  # with labels as they are
         check_columns(args.file, kept.column_names, None, args.keep)
@@ -175,7 +136,8 @@ def main(arguments: list[str]) -> None:
             record = {"index": place, **cells, **found}
             num_bad += "error" in found
             num_cut += "truncated" in found
-            predicted.update([str(found["label"])] if "label" in found else [])
+            if (label := found.get("label")) is not None:
+                predicted.update(["|".join(label) if isinstance(label, list) else str(label)])
             if "error" not in found and collator.is_labelled(row):
                 answered.append((number_of(found, task), row[task.columns["label"]]))
             if writer is None:

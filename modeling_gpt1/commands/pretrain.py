@@ -15,14 +15,12 @@ docs/pretrain.md, for many machines docs/scale.md.
 import json
 import logging
 import math
-import re
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 from datasets import Dataset, IterableDataset
 from transformers import TrainerState, set_seed
 from transformers.hf_argparser import HfArg
@@ -35,34 +33,24 @@ from tokenization.noise import NextSentenceCollator
 from tokenization.rows import counted
 
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
+from ..inference.checkpoints import number_of_words
 from ..storage.writing import publish_files
 from ..training.callbacks import SavePoints
 from ..training.checkpoint import INCOMPLETE_DIR, read_content
 from ..training.checks import check_embeddings
 from ..training.families import FAMILIES, Family, family_of
 from ..training.launch import check_launch, end_processes
+from ..training.measures import LEAST_VOCABULARY, prospect
 from ..training.preparation import load_model
 from . import runs
 from .arguments import PRESETS, check_model, check_unknown, parser_of
 
 logger = logging.getLogger(__name__)
-# Held-out perplexity by tokens read, from docs/pretrain.md: small models, with up to so many passes over their text.
-MEASURED = {0.75e6: 246, 3.0e6: 132, 15.0e6: 66, 59.9e6: 49}
-MOST_PASSES, LEAST_VOCABULARY = 3.25, 4_000  # perplexities of smaller vocabularies do not compare
 BABYLM, BABYLM_PASSES = "babylm", 10  # the challenge's save points, and the passes that it allows
 SHUFFLED_BLOCKS = 10_000  # of a stream
 KEPT_AT_A_RESUME = "train_files dataset_name text_column document_per fix_text mix_documents block_length".split()
 KEPT_AT_A_RESUME += "dataset_config_name train_split streaming".split()
 UNKNOWN_TEXTS, UNKNOWN_CHARACTERS = 200, 5_000  # that are looked at for unknown tokens
-
-
-def number_of_words(text: str) -> int:
-    """`"2.5M"` as 2,500,000. Raises ValueError: it is no number, or below 1."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text)
-    number = float(found[1]) * {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}[found[2]] if found else 0
-    if number < 1:
-        raise ValueError(f"{text!r} is no number of words. Write 500000, 500K, 10M or 1B; several as 1M 2M.")
-    return round(number)
 
 
 @dataclass
@@ -220,16 +208,6 @@ def plan_words(
     line = f"words: {num_words:,} in the text, {updates * words_per_update:,.0f} to read in {passes:.3g} pass"
     line += "" if round(passes, 2) == 1 else "es"
     return saved, words_per_update, f"{line}; saved after {', '.join(saved)}" if saved else line
-
-
-def prospect(num_tokens: int | None, num_read: float) -> str:
-    """What a text of so many tokens, read in all passes, was enough for in the measured runs of docs/pretrain.md."""
-    enough = num_read if num_tokens is None else min(num_read, MOST_PASSES * num_tokens)
-    logs = np.log(enough), np.log(list(MEASURED)), np.log(list(MEASURED.values()))
-    expected, most = np.exp(np.interp(*logs)), max(MEASURED)
-    about = "above" if enough < min(MEASURED) else "about" if enough <= most else "below"
-    more = f"; text that reads well needs {most / enough:,.0f} times the tokens" if enough < most / 2 else ""
-    return f"prospect: perplexity {about} {expected:.0f} from {enough / 1e6:,.2f} M tokens (docs/pretrain.md){more}"
 
 
 ARGUMENTS = (StartArguments, CorpusArguments, GPT1PretrainingArguments)

@@ -7,7 +7,6 @@ The checkpoints are folders of the run with a config.json, such as the chck_1M o
 go first, in the order of their words, and the run itself to `main`. If an upload fails, the same command tries again.
 """
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from transformers.hf_argparser import HfArg
 from transformers.utils.hub import hf_api
 
 from ..hub.push import explained, upload
+from ..inference.checkpoints import saved_revisions
 from .arguments import parser_of
-from .pretrain import number_of_words
 
 
 @dataclass
@@ -27,17 +26,6 @@ class PushArguments:
     branches: bool = HfArg(default=False, help="Upload the saved checkpoints, too, each to a branch of its name.")
     revision: str | None = HfArg(default=None, help="Branch of the run itself. Default: main.")
     private: bool = HfArg(default=False, help="Make a repository that others do not see.")
-
-
-def saved_revisions(model: str) -> dict[str, int]:
-    """The checkpoints chck_… of a run's folder or of a repository's branches, with the words that each has read."""
-    if Path(model).is_dir():
-        names = [path.parent.name for path in Path(model).glob("*/config.json")]
-    else:
-        names = [branch.name for branch in hf_api().list_repo_refs(model).branches]
-    saved = [name for name in names if re.fullmatch(r"chck_\d+(\.\d+)?[KMB]?", name)]
-    words = {name: number_of_words(name.removeprefix("chck_")) for name in saved}
-    return dict(sorted(words.items(), key=lambda pair: pair[1]))
 
 
 def main(arguments: list[str]) -> None:

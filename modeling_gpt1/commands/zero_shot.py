@@ -16,16 +16,19 @@ from pathlib import Path
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 from transformers.hf_argparser import HfArg
 
-from tokenization import load_task, open_tokenizer
-from tokenization.rows import are_all_labelled, counted
+from tokenization import open_tokenizer
+from tokenization.rows import counted
 
 from ..inference.checkpoints import saved_checkpoints
-from ..inference.heuristics import evaluate_zero_shot, get_heuristic
+from ..inference.heuristics import evaluate_zero_shot, get_heuristic, load_questions
 from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
-from .arguments import OpenedModel, at_revision, check_model, check_unknown, parser_of
-from .finetune import has_task_head, some_texts
+from ..training.preparation import has_task_head
+from .arguments import OpenedModel, at_revision, check_model, check_unknown, parser_of, some_texts
+
+AUTO_CLASSES = {CausalLMScorer: AutoModelForCausalLM, MaskedLMScorer: AutoModelForMaskedLM}
+AUTO_CLASSES[DenoisingLMScorer] = AutoModelForSeq2SeqLM
 
 
 @dataclass
@@ -60,6 +63,15 @@ class ScoringArguments(OpenedModel):
             print(f"The language model of {self.model} is asked; {how} scores its task head.", file=sys.stderr)
         return [{"model": self.model}] if self.checkpoints is None else saved_checkpoints(self.checkpoints)
 
+    def load_scorer(self, model: str, scorer_class: type[Scorer] | None = None, **options) -> Scorer:
+        """Opens a model to score texts, as its architecture does unless a class says otherwise."""
+        trust = {"trust_remote_code": self.trust_remote_code}
+        with one_save(model):
+            tokenizer = open_tokenizer(self.tokenizer_name or model)
+            scorer_class = scorer_class or scorer_class_of(AutoConfig.from_pretrained(model, **trust))
+            loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=self.dtype, **trust)
+        return scorer_class(loaded.to(self.device), tokenizer, batch_tokens=self.batch_tokens, **options)
+
 
 @dataclass
 class ZeroShotArguments(ScoringArguments):
@@ -69,39 +81,6 @@ class ZeroShotArguments(ScoringArguments):
     max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold and for few-shot examples.")
     num_shots: int = HfArg(default=0, help="Few-shot examples before each row.")
     output_file: str = HfArg(default="zero_shot.json", help="The results.")
-
-
-def load_questions(name: str, arguments: ZeroShotArguments) -> tuple[str, list[dict], list[dict]]:
-    """The first of a task's test, validation and train splits that has labels, its rows, and those to learn from."""
-    heuristic = get_heuristic(name)
-    task, splits = heuristic.task, load_task(heuristic.task, arguments.data_dir)
-    order = [name for name in (*task.test_splits, *task.validation_splits, task.train_split) if name in splits]
-    needs_labels = heuristic.right is None
-    split = next((n for n in order if not needs_labels or are_all_labelled(splits[n], task.columns["label"])), None)
-    if split is None:
-        raise ValueError(f"The labels of task {task.name!r} are hidden in {', '.join(order)}. Add one with labels.")
-    needs_training = heuristic.has_threshold or arguments.num_shots > 0
-    train_rows = splits.get(task.train_split, ()) if needs_training else ()
-    drawn = []
-    for rows, most in ((splits[split], arguments.max_eval_samples), (train_rows, arguments.max_train_samples)):
-        if most is not None and most < len(rows):
-            rows = rows.shuffle(seed=arguments.seed).select(range(most))
-        drawn.append(list(rows))
-    return split, *drawn
-
-
-AUTO_CLASSES = {CausalLMScorer: AutoModelForCausalLM, MaskedLMScorer: AutoModelForMaskedLM}
-AUTO_CLASSES[DenoisingLMScorer] = AutoModelForSeq2SeqLM
-
-
-def load_scorer(model: str, arguments: ScoringArguments, scorer_class: type[Scorer] | None = None, **kwargs) -> Scorer:
-    """Opens a model to score texts, as its architecture does unless a class says otherwise."""
-    trust = {"trust_remote_code": arguments.trust_remote_code}
-    with one_save(model):
-        tokenizer = open_tokenizer(arguments.tokenizer_name or model)
-        scorer_class = scorer_class or scorer_class_of(AutoConfig.from_pretrained(model, **trust))
-        loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype, **trust)
-    return scorer_class(loaded.to(arguments.device), tokenizer, batch_tokens=arguments.batch_tokens, **kwargs)
 
 
 def ask(scorer: Scorer, name: str, split: str, rows: list, train_rows: list, arguments: ZeroShotArguments) -> dict:
@@ -118,10 +97,11 @@ def main(arguments: list[str]) -> None:
     (args,) = parser.read(arguments)
     models = args.models()
     names = [get_heuristic(name).task.name for name in args.tasks]
-    tasks = {name: load_questions(name, args) for name in names}
+    limits = (args.max_eval_samples, args.max_train_samples)
+    tasks = {name: load_questions(name, args.data_dir, args.num_shots, limits, args.seed) for name in names}
     results = []
     for model in models:
-        scorer = load_scorer(model["model"], args)
+        scorer = args.load_scorer(model["model"])
         for name, (_, rows, _) in tasks.items() if not results else ():
             check_unknown(scorer.tokenizer, some_texts(rows, get_heuristic(name).task), f"task {name}")
         answers = {name: ask(scorer, name, *of_task, args) for name, of_task in tasks.items()}

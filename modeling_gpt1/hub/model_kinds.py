@@ -15,7 +15,7 @@ def packaged(model: str | None) -> str | None:
 
 def is_of_gpt1(model) -> bool:
     """Whether the model is this package's own, not a classifier of another family."""
-    return model.config.model_type.startswith("gpt1")
+    return any(kind.__name__ == "GPT1BaseConfig" for kind in type(model.config).__mro__)  # also by a folder's code
 
 
 def without_adapter(model):

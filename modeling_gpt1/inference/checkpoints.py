@@ -1,9 +1,11 @@
 """The models that a run saved on its way."""
 
 import json
+import re
 from pathlib import Path
 
 from transformers.utils import logging
+from transformers.utils.hub import hf_api
 
 logger = logging.get_logger(__name__)
 
@@ -30,3 +32,23 @@ def saved_checkpoints(run_folder: str | Path) -> list[dict]:
         facts = json.loads(state.read_text(encoding="utf-8")) if state.exists() else {}
         found.append({"model": str(path), "step": step, "tokens": facts.get("num_input_tokens_seen")})
     return found
+
+
+def saved_revisions(model: str) -> dict[str, int]:
+    """The checkpoints chck_… of a run's folder or of a repository's branches, with the words that each has read."""
+    if Path(model).is_dir():
+        names = [path.parent.name for path in Path(model).glob("*/config.json")]
+    else:
+        names = [branch.name for branch in hf_api().list_repo_refs(model).branches]
+    saved = [name for name in names if re.fullmatch(r"chck_\d+(\.\d+)?[KMB]?", name)]
+    words = {name: number_of_words(name.removeprefix("chck_")) for name in saved}
+    return dict(sorted(words.items(), key=lambda pair: pair[1]))
+
+
+def number_of_words(text: str) -> int:
+    """`"2.5M"` as 2,500,000. Raises ValueError: it is no number, or below 1."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text)
+    number = float(found[1]) * {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}[found[2]] if found else 0
+    if number < 1:
+        raise ValueError(f"{text!r} is no number of words. Write 500000, 500K, 10M or 1B; several as 1M 2M.")
+    return round(number)

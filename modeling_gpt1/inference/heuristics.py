@@ -16,7 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from tokenization import Task, get_task, metrics
+from tokenization import Task, get_task, load_task, metrics
+from tokenization.rows import are_all_labelled
 from tokenization.tasks import nearest, plain_name
 
 from .scoring import ContinuationScore, Scorer, ScoringRequest
@@ -166,6 +167,27 @@ class ZeroShotResult:
     """Scores of each row's candidates; calibrated if that was asked for."""
     threshold: float | None
     """The score above which the class is 1; None if the heuristic has no threshold."""
+
+
+def load_questions(
+    name: str, data_dir: str | None, num_shots: int = 0, limits: Sequence[int | None] = (None, None), seed: int = 0
+) -> tuple[str, list[dict], list[dict]]:
+    """The first of a task's test, validation and train splits with labels; up to `limits` of its and training rows."""
+    heuristic = get_heuristic(name)
+    task, splits = heuristic.task, load_task(heuristic.task, data_dir)
+    order = [name for name in (*task.test_splits, *task.validation_splits, task.train_split) if name in splits]
+    needs_labels = heuristic.right is None
+    split = next((n for n in order if not needs_labels or are_all_labelled(splits[n], task.columns["label"])), None)
+    if split is None:
+        raise ValueError(f"The labels of task {task.name!r} are hidden in {', '.join(order)}. Add one with labels.")
+    needs_training = heuristic.has_threshold or num_shots > 0
+    train_rows = splits.get(task.train_split, ()) if needs_training else ()
+    drawn = []
+    for rows, most in zip((splits[split], train_rows), limits, strict=True):
+        if most is not None and most < len(rows):
+            rows = rows.shuffle(seed=seed).select(range(most))
+        drawn.append(list(rows))
+    return split, *drawn
 
 
 def evaluate_zero_shot(

@@ -88,10 +88,8 @@ class GPT1PretrainingArguments(_SharedArguments):
 def check_arguments(args: TrainingArguments) -> None:
     """Refuses arguments that would falsify the loss or publish a pickle."""
     if args.train_sampling_strategy == "batch_rebalance":
-        raise ValueError(
-            "`train_sampling_strategy` is 'batch_rebalance', which trains rows twice where they do not fill an update "
-            "evenly. Use 'group_by_length'."
-        )
+        told = "`train_sampling_strategy` is 'batch_rebalance', which trains rows twice where they fill no update"
+        raise ValueError(f"{told}. Use 'group_by_length'.")
     if args.world_size > 1 and not args.average_tokens_across_devices:
         raise ValueError(
             "`average_tokens_across_devices` is False: a process without rows would weaken the update. Leave it out."

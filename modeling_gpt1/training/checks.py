@@ -20,10 +20,8 @@ def check_collator(config: GPT1Config, data_collator) -> None:
     if getattr(data_collator, "traversal", None) is None:
         return
     if data_collator.traversal != config.traversal:
-        raise ValueError(
-            f"The collator makes {data_collator.traversal!r} batches, but the model scores {config.traversal!r}. Give "
-            "both the same `traversal`."
-        )
+        made = f"The collator makes {data_collator.traversal!r} batches, but the model scores {config.traversal!r}"
+        raise ValueError(f"{made}. Give both the same `traversal`.")
     if not getattr(data_collator, "is_of_gpt1", True):
         raise ValueError(
             "The collator's tokenizer has no control tokens, so its sequences have the form of another family. Call "
@@ -55,10 +53,8 @@ def check_labels(data_collator, is_regression: bool, num_labels: int) -> None:
             "`num_labels` and `problem_type`."
         )
     if data_collator.num_labels not in (None, num_labels):
-        raise ValueError(
-            f"The collator's `num_labels` is {data_collator.num_labels}, but the model's is {num_labels}. Give "
-            "both the same number."
-        )
+        given = f"The collator's `num_labels` is {data_collator.num_labels}, but the model's is {num_labels}"
+        raise ValueError(f"{given}. Give both the same number.")
     data_collator.num_labels = num_labels
 
 
@@ -98,10 +94,8 @@ def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:
         return
     config = model.config
     if data_collator.is_of_gpt1:
-        raise ValueError(
-            f"The collator makes sequences of GPT-1, with control tokens, but the model is a {type(model).__name__}. "
-            "Pass it the tokenizer of the model."
-        )
+        made = "The collator makes sequences of GPT-1, with control tokens, but the model is a"
+        raise ValueError(f"{made} {type(model).__name__}. Pass it the tokenizer of the model.")
     if has_choices(data_collator.traversal) != type(model).__name__.endswith("ForMultipleChoice"):
         raise ValueError(
             f"The collator makes {data_collator.traversal!r} batches, which {type(model).__name__} cannot score. Open "

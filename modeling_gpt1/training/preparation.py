@@ -130,6 +130,9 @@ def prepare_finetuning(
         base = base_of_adapter(checkpoint)
         if base is None:
             model = load_model(auto_class, checkpoint, **opening)
+        elif peft_config is not None:
+            told = f"{checkpoint} is an adapter of a {config.model_type}, on which no other can lie"
+            raise ValueError(f"{told}. Train it without `peft_config`, or save the model that this function opens.")
         else:
             model = open_adapter(auto_class.from_pretrained, checkpoint, base, **opening)
         match_vocabulary(model, tokenizer)
@@ -140,6 +143,8 @@ def prepare_finetuning(
         fresh = heads_of(type(model)(model.config))
         for name, head in heads_of(model).items():
             head.load_state_dict(fresh[name].state_dict())
+    if max_length is not None:
+        tokenizer.model_max_length = collator.max_length  # kept with the model, so that predictions read as much
     return {
         "model": model if peft_config is None else add_adapter(model, tokenizer, peft_config),
         "processing_class": tokenizer,
@@ -167,7 +172,11 @@ def add_adapter(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, peft
         peft_config.target_modules = "all-linear"
     if hasattr(model, "task_head"):  # SEQ_CLS would save its layer `score`, as another module, beside the head
         peft_config.task_type = None
-    if hasattr(model, "task_head") and getattr(peft_config, "trainable_token_indices", ()) is None:
+    tied = [name for name in ("lm_head", "tokens_embed") if name in peft_config.target_modules]
+    if hasattr(model, "task_head") and tied == ["lm_head"]:  # merging would lose what the tokens' rows have learnt
+        has = "`target_modules` has lm_head, which is one weight with the embeddings of the control tokens"
+        raise ValueError(f"{has}. Leave it out, or add tokens_embed.")
+    if hasattr(model, "task_head") and getattr(peft_config, "trainable_token_indices", ()) is None and not tied:
         names = ("start_token_id", "delimiter_token_id", "extract_token_id")
         peft_config.trainable_token_indices = [getattr(tokenizer, name) for name in names]
     return get_peft_model(model, peft_config)
@@ -217,6 +226,12 @@ def open_task_config(checkpoint: str, auto_model: bool = False, trust_remote_cod
     for name in ("traversal", "columns"):
         setattr(config, name, getattr(config, name, None))
     return config
+
+
+def has_task_head(config: PreTrainedConfig) -> bool:
+    """Whether the model has a task head, which reads the extract token in a GPT-1."""
+    names = config.architectures if getattr(config, "extract_token_id", 0) is not None else ()
+    return any(name.endswith(("DoubleHeadsModel", *HEADS)) for name in names or ())
 
 
 def set_task(config: PreTrainedConfig, task: Task) -> None:

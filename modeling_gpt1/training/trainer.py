@@ -5,6 +5,7 @@ does stays there. These classes add the component losses, their exact evaluation
 `trainer_internals.py` adds exact resume and atomic checkpoints.
 """
 
+import re
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -57,10 +58,8 @@ class _GPT1BaseTrainer(ResumableTrainer):
             check_arguments(args)
             check_launch(args)
             if args.n_gpu > 1:  # torch's DataParallel would cut each batch, with its plan
-                logger.warning(
-                    f"Only the first of {args.n_gpu} devices is used. Start the script with `accelerate launch` or "
-                    "`torchrun` to use all of them."
-                )
+                used = f"Only the first of {args.n_gpu} devices is used"
+                logger.warning(f"{used}. Start the script with `accelerate launch` or `torchrun` to use all of them.")
                 args._n_gpu = 1
         self._example_losses: list[torch.Tensor] = []  # of the current evaluation
         super().__init__(model, args, *others, **kwargs)
@@ -82,6 +81,8 @@ class _GPT1BaseTrainer(ResumableTrainer):
         # Processes gather results of one size. The rows that fill a batch are left out again.
         self.accelerator.dataloader_config.even_batches = True
         self.accelerator.dataloader_config.use_seedable_sampler = True  # the other resumes with another order
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        self.accelerator.dataloader_config.data_seed = seed  # else torch's seed of the moment
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
@@ -158,8 +159,9 @@ class _GPT1BaseTrainer(ResumableTrainer):
         output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
         if self._example_losses:
             losses = self._evaluated_losses(torch.cat(self._example_losses).cpu().double())
-            if not type(self).compute_loss.__module__.startswith("modeling_gpt1."):  # a subclass may add to it
-                del losses["loss"]
+            methods = [type(self).compute_loss] + [type(self._own_model).forward] * is_of_gpt1(self._own_model)
+            if not all(re.search(r"^modeling_gpt1\.|\.modeling_gpt1$", method.__module__) for method in methods):
+                del losses["loss"]  # a subclass may add to it
             output.metrics.update({f"{metric_key_prefix}_{name}": loss for name, loss in losses.items()})
         return output
 

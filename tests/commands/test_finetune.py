@@ -110,12 +110,11 @@ def test_a_short_run_logs_its_losses_and_evaluates_as_before(options, steps, tok
     words = training(tmp_path / "out", "--max_steps", "23", "--eval_strategy", "steps", "--report_to", "none")
     at = words.index("--logging_steps")
     words = [*words[:at], *words[at + 2 :], *options, "--metric_for_best_model", "task_loss"]  # of no task
-    data = own_data("classification", tmp_path, repeat=40)
-    finetune.main([*data, *fresh_model(tokenizer_folder), *words])
+    finetune.main([*own_data("classification", tmp_path, repeat=40), *fresh_model(tokenizer_folder), *words])
     history = read_json(tmp_path / "out" / "trainer_state.json")["log_history"]
     assert [record["step"] for record in history if "loss" in record] == steps
     evaluated = [record["step"] for record in history if "eval_loss" in record]
-    assert evaluated == ([20, 23] if "20" in options else [23])  # every `logging_steps`, and at the end
+    assert evaluated == ([20] if "20" in options else []) + [23, 23]  # every `logging_steps`; the file of answers
 
 
 @pytest.fixture(scope="module")
@@ -373,14 +372,8 @@ def test_many_rows_of_one_predicted_class_are_told(kind, numbers, is_told, folde
 @pytest.mark.parametrize(
     ("moods", "told"),
     [
-        (
-            ["happy"] * 9 + ["sad"] * 9 + ["hapy"],
-            "A single row of {file} has each of these classes: hapy. Is one mistyped?",
-        ),
-        (
-            ["happy"] * 9 + ["hapy", "sad"],
-            "A single row of {file} has each of these classes: hapy, sad. Is one mistyped?",
-        ),
+        (["happy", "sad"] * 9 + ["hapy"], "A single row of {} has each of these classes: hapy. Is one mistyped?"),
+        (["happy"] * 9 + ["hapy", "sad"], "A single row of {} has each of these classes: hapy, sad. Is one mistyped?"),
         (["happy"] * 9 + ["sad"] * 9 + ["hapy"] * 2, None),
         (["happy", "sad"] + ["hapy"] * 2, "--max_train_samples 3"),  # few of a class, by the draw
         (list(map(str, range(100, 124))), "Column 'mood' has 24 classes in 24 rows: is it the label?"),
@@ -393,7 +386,7 @@ def test_classes_that_look_mistaken_are_told(moods, told, tokenizer_folder, tmp_
     more, told = (told.split(), None) if (told or "").startswith("--") else ([], told)
     finetune.main([*data, *fresh_model(tokenizer_folder), *training(tmp_path / "run", "--max_steps", "1", *more)])
     found = [line for line in caplog.messages if line.endswith("?")]
-    assert found == ([] if told is None else [told.format(file=file)])
+    assert found == ([] if told is None else [told.format(file)])
 
 
 def test_lines_stand_above_the_bar(monkeypatch):
@@ -731,7 +724,7 @@ def test_a_score_that_is_asked_for_needs_labels(more, needed, folders, tmp_path)
     assert f"{file} has no column {needed} for the role label (did you mean 'mod'?)" in told
 
 
-def test_no_class_name_is_run_as_a_formula(folders, tmp_path, capsys):
+def test_no_class_name_is_run_as_a_formula(folders, tmp_path, capsys, monkeypatch):
     names = ["=1+1", "-x", "@a", "+b", "-1", "+2.5", "a=b"]
     cells = [predict.as_cells({"label": name})["label"] for name in names]
     assert cells == ["'=1+1", "'-x", "'@a", "'+b", "-1", "+2.5", "a=b"]
@@ -743,6 +736,24 @@ def test_no_class_name_is_run_as_a_formula(folders, tmp_path, capsys):
     written = (tmp_path / "out.csv").read_text(encoding="utf-8")
     assert "'+happy" in written and "'=1" in written
     assert "In front of a text that a spreadsheet would run" in capsys.readouterr().err
+    monkeypatch.setattr(predict, "predict_rows", lambda rows, *_: iter([{"label": ["+a", "b"], "scores": {}}]))
+    predict.main([*words, "--output_file", str(tmp_path / "several.csv")])
+    assert "'+a|b" in (tmp_path / "several.csv").read_text(encoding="utf-8")
+    assert "In front of a text that a spreadsheet would run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [["--max_train_samples", "6"], ["--skip_bad_rows"]])
+def test_an_error_names_the_row_of_the_file(more, tokenizer_folder, tmp_path):
+    """Whatever rows were drawn, or left out before it."""
+    rows = [{"story": GOOD, "ends": ["green .", "she smiled ."], "label": 0} for _ in range(12)]
+    bad = int(finetune.draw_places(12, 6, 3)[-1])
+    rows[bad]["ends"] = ["", "green ."]
+    rows[0]["label"] = None if more == ["--skip_bad_rows"] else 0
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    words = ["--train_file", file, "--traversal", "multiple_choice", "--columns", *COLUMNS["multiple_choice"]]
+    words += [*fresh_model(tokenizer_folder), *training(tmp_path / "out", *more)]
+    told = helpers_refusals.refusal(finetune.main, words)
+    assert bad > 5 and f"Row {bad} of {file}" in told and "holds ''" in told
 
 
 def test_texts_that_the_tokenizer_does_not_know(folders, tokenizer_folder, tmp_path, capsys, caplog):
@@ -774,8 +785,7 @@ def test_predict_reads_as_much_as_fine_tuning_did_and_tells_what_is_cut(tokenize
     capsys.readouterr()
     predict.main([str(output), "--file", file, "--device", "cpu"])
     printed = capsys.readouterr()
-    told = f"1 of 3 rows were cut to {exact} tokens: those with the field `truncated`."
-    assert printed.err.splitlines()[-1] == told
+    assert printed.err.splitlines()[-1] == f"1 of 3 rows were cut to {exact} tokens: those with the field `truncated`."
     first, again = (read_predictions(folder / "predictions.jsonl") for folder in (output, tmp_path / "again"))
     found = read_rows(printed.out)
     assert [record.pop("truncated", None) for record in found] == [None, None, True]

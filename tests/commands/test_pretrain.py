@@ -22,6 +22,7 @@ from transformers import (
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMForSequenceClassification
 from modeling_gpt1.commands import finetune, generate, pretrain
+from modeling_gpt1.training import measures
 from modeling_gpt1.training.families import FAMILIES
 from tokenization import GPT1Tokenizer
 
@@ -261,14 +262,14 @@ def test_another_folders_checkpoint_brings_its_tokenizer(books):
     ],
 )
 def test_how_far_the_text_goes(num_tokens, num_read, parts):
-    told = pretrain.prospect(num_tokens, num_read)
+    told = measures.prospect(num_tokens, num_read)
     assert [part for part in parts if part not in told] == [], told
 
 
 def test_the_prospect_is_what_the_page_has_measured():
     page = (Path(__file__).resolve().parents[2] / "docs" / "pretrain.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([\d.]+) million[^|]*\| ([\d.]+) ", page, flags=re.MULTILINE)
-    first, *others = pretrain.MEASURED.items()
+    first, *others = measures.MEASURED.items()
     assert others == [(float(tokens) * 1e6, round(float(value))) for tokens, value in rows]
     assert first == (pytest.approx(183 * 8 * 512, rel=0.01), 246) and "fell from 246 to 67.2" in page
 

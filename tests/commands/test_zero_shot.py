@@ -9,6 +9,7 @@ from sklearn.metrics import accuracy_score, matthews_corrcoef
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import zero_shot
+from modeling_gpt1.inference.heuristics import load_questions
 from modeling_gpt1.training.families import FAMILIES
 from tokenization import GPT1Tokenizer
 
@@ -150,8 +151,7 @@ def test_rows_are_drawn_by_the_seed(tmp_path):
     write(tmp_path / "sst2", "validation", rows)
 
     def drawn(seed):
-        arguments = zero_shot.ZeroShotArguments(model="model", data_dir=str(tmp_path), max_eval_samples=5, seed=seed)
-        return [row["sentence"] for row in zero_shot.load_questions("sst2", arguments)[1]]
+        return [row["sentence"] for row in load_questions("sst2", str(tmp_path), limits=(5, None), seed=seed)[1]]
 
     assert len(drawn(0)) == 5 and drawn(0) == drawn(0) and drawn(0) != drawn(1)
     assert drawn(0) != [row["sentence"] for row in rows[:5]]
@@ -163,14 +163,13 @@ def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
     write(tmp_path / "sst2", "validation", [row])
     write(tmp_path / "sst2", "test", [row, {**row, "label": hidden}])
 
-    arguments = zero_shot.ZeroShotArguments(model="model", data_dir=str(tmp_path))
-    assert zero_shot.load_questions("sst2", arguments)[0] == "validation"
+    assert load_questions("sst2", str(tmp_path))[0] == "validation"
     (tmp_path / "sst2" / "validation.jsonl").unlink()
     with pytest.raises(ValueError, match="'sst2' are hidden in test. Add one with labels"):
-        zero_shot.load_questions("sst2", arguments)
+        load_questions("sst2", str(tmp_path))
     write(tmp_path / "sst2", "test", [row, {**row, "label": 0}])
     write(tmp_path / "sst2", "validation", [row])
-    assert zero_shot.load_questions("sst2", arguments)[0] == "test"
+    assert load_questions("sst2", str(tmp_path))[0] == "test"
 
 
 @pytest.mark.real_data

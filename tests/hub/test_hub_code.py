@@ -209,6 +209,22 @@ def test_what_the_code_is_saved_with(tiny_config, tiny_model, tmp_path):
     assert sorted(path.name for path in (tmp_path / "trainer").glob("*.py")) == sorted(HUB_CODE)
 
 
+def test_a_model_with_a_configuration_of_the_users_own(tmp_path, monkeypatch):
+    """Saved with the user's module, and trained: it is a GPT-1 whatever its type is called."""
+    code = "from modeling_gpt1 import GPT1Config\n\n\nclass MyConfig(GPT1Config):\n    model_type, extra = 'mine', 1\n"
+    (tmp_path / "own_config.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    config_class = importlib.import_module("own_config").MyConfig
+    sizes = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model_class = type("MyModel", (modeling_gpt1.GPT1ForCausalLM,), {"config_class": config_class})
+    model = model_class(config_class(**sizes, extra=7))
+    args = TrainingArguments(str(tmp_path / "run"), report_to="none", use_cpu=True)
+    modeling_gpt1.GPT1PretrainingTrainer(model, args).save_model()
+    opened, ids = model_class.from_pretrained(tmp_path / "run"), torch.ones(1, 3, dtype=torch.long)
+    assert opened.config.extra == 7 and opened(ids).logits.tolist() == model.eval()(ids).logits.tolist()
+    assert {path.name for path in (tmp_path / "run").glob("*.py")} == {*HUB_CODE, "own_config.py"}
+
+
 def test_map_of_an_older_save_is_replaced_and_classes_of_the_user_stay(tiny_model, tmp_path):
     model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice")
     model.config.auto_map = {

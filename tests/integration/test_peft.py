@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from modeling_gpt1 import (
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
+    GPT1Int8Config,
     GPT1PretrainingArguments,
     GPT1PretrainingTrainer,
     GPT1Trainer,
@@ -220,6 +222,8 @@ def test_an_adapter_folder_opens_as_a_whole_model(base, tmp_path):
     assert (tmp_path / "run" / "README.md").read_text(encoding="utf-8") == "a user's"
     batch = trainer.data_collator(trainer.train_dataset)
     expected = trainer.model.to("cpu").eval()(**batch)
+    told = refusal(GPT1DoubleHeadsModel.from_pretrained, tmp_path / "run", quantization_config=GPT1Int8Config())
+    assert "run is an adapter, which is not merged into 8 bits. Save what opens, and open that" in told
     opened = GPT1DoubleHeadsModel.from_pretrained(tmp_path / "run")
     close(opened(**batch).task_logits, expected.task_logits)
     close(opened(**batch).lm_loss, expected.lm_loss)
@@ -244,6 +248,29 @@ def test_an_adapter_folder_opens_as_a_whole_model(base, tmp_path):
     batch.pop("labels")
     close(opened(**batch).logits, second.model.eval()(**batch).task_logits)
     assert (opened(**batch).logits - expected.task_logits).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("tying", [False, True])
+@pytest.mark.parametrize("target", [["tokens_embed"], ["lm_head"], ["tokens_embed", "lm_head"]])
+@pytest.mark.parametrize("base", ["gpt1"], indirect=True)
+def test_an_adapter_of_tied_weights(base, target, tying, tmp_path):
+    """Merging adds each change to one of the two weights; opened and saved again they are two."""
+    adapter = partial(LoraConfig, target_modules=target, ensure_weight_tying=tying, init_lora_weights=False)
+    models = [get_peft_model(GPT1ForCausalLM.from_pretrained(base), adapter())]
+    if target == ["lm_head"]:
+        told = refusal(prepare_finetuning, base, TASK, peft_config=adapter())
+        assert "has lm_head, which is one weight with the embeddings" in told and "or add tokens_embed" in told
+    elif not tying:
+        models.append(prepare_finetuning(base, TASK, peft_config=adapter())["model"])
+    for model, labels in zip(models, (None, [0, 1]), strict=False):
+        model.save_pretrained(tmp_path / "adapter")
+        model.get_base_model().config.save_pretrained(tmp_path / "adapter")
+        model_class = type(model.get_base_model())
+        batch = {name: ids % 79 for name, ids in batch_of((2, 9), labels).items()}  # of the vocabulary
+        opened = model_class.from_pretrained(tmp_path / "adapter")
+        opened.save_pretrained(tmp_path / "whole")
+        for found in (opened, model_class.from_pretrained(tmp_path / "whole")):
+            close(found(**batch).loss, model.eval()(**batch).loss)
 
 
 @pytest.mark.parametrize("base", ["gpt1"], indirect=True)
@@ -303,6 +330,8 @@ def test_an_adapter_of_another_family(tmp_path):
     opened = prepare_finetuning(str(tmp_path / "run"), TASK)["model"].eval()
     batch = trainer.data_collator(trainer.train_dataset)
     close(opened(**batch).logits, trainer.model.eval()(**batch).logits)
+    told = refusal(lora_trainer, str(tmp_path / "run"), tmp_path / "second")
+    assert "run is an adapter of a bert, on which no other can lie. Train it without `peft_config`, or save" in told
 
 
 def test_pre_training_with_an_adapter(tmp_path, plain_tokenizer):

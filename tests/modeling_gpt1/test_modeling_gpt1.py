@@ -9,6 +9,7 @@ from conftest import close, random_ids
 from helpers_hub_code import HUB_CODE
 from helpers_refusals import refusal
 from torch import nn
+from torch.func import functional_call, grad, vmap
 from transformers import AutoModel, AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
@@ -21,6 +22,7 @@ from modeling_gpt1 import (
     GPT1Model,
 )
 from modeling_gpt1.modeling_gpt1 import GPT1LMHead
+from tokenization.planning import plan_batch
 
 disable_progress_bar()
 
@@ -128,6 +130,30 @@ def test_example_losses_of_rows(tiny_model):
         close(sums[row] / counts[row], model(input_ids[row : row + 1], labels=labels[row : row + 1]).loss)
     assert not outputs.example_losses.requires_grad
     assert model.train()(input_ids, labels=labels).example_losses is None
+
+
+def test_gradients_by_torch_func(tiny_model):
+    """Of a batch with padding and its plan; of one without; and of each row, as influence functions need them."""
+    model, ids, mask = tiny_model(GPT1ForCausalLM).eval(), random_ids(2, 6), torch.ones(2, 6, dtype=torch.long)
+    mask[1, 4:] = 0
+    padded = {"labels": ids.masked_fill(mask == 0, -100), "attention_mask": mask, "plan": plan_batch(mask, [0, 0])}
+    weights = dict(model.named_parameters())
+
+    def loss(weights, ids, **batch):
+        return functional_call(model, weights, (ids,), batch).loss
+
+    for batch in (padded, {"labels": ids}):
+        model.zero_grad()
+        model(ids, **batch).loss.backward()
+        found = grad(loss)(weights, ids, **batch)
+        torch.testing.assert_close(found, {name: weight.grad for name, weight in weights.items()})
+    of_rows = vmap(grad(lambda weights, row: loss(weights, row, labels=row)), (None, 0))(weights, ids[:, None])
+    torch.testing.assert_close({name: rows.mean(0) for name, rows in of_rows.items()}, found)
+
+
+def test_a_loss_function_of_the_users_own_is_refused(tiny_model):
+    with pytest.raises(ValueError, match="`loss_function` is never called: .* Compute your loss from `logits`"):
+        tiny_model(GPT1ForCausalLM).loss_function = nn.functional.cross_entropy
 
 
 def test_targets_of_sharded_sequences_are_refused(tiny_model):

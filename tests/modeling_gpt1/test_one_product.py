@@ -39,9 +39,10 @@ def test_it_serves_plain_layers_in_training_on_an_accelerator():
     with torch.no_grad():
         assert not has_one_product(tokens, *layers)
     assert not has_one_product(tokens, nn.Sequential(layers[0]), *layers[1:])  # as an adapter replaces a layer
-    hook = attention.k_proj.register_forward_hook(lambda *call: None)
-    assert not has_one_product(tokens, *layers)
-    hook.remove()
+    for kind in ("forward", "forward_pre", "full_backward", "full_backward_pre"):
+        hook = getattr(attention.k_proj, f"register_{kind}_hook")(lambda *call: None)
+        assert not has_one_product(tokens, *layers)
+        hook.remove()
     attention.v_proj.forward = attention.v_proj.forward  # as accelerate does for offloading
     assert not has_one_product(tokens, *layers)
 

@@ -15,6 +15,5 @@ def test_a_release_that_is_too_old_is_told_of_before_a_name_is_missing_there(rel
     command = [sys.executable, configuration_gpt1.__file__]
     found = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
     assert found.stderr.splitlines()[-1] == (
-        f"ImportError: transformers {release} is too old for this model, which needs 5.17 or newer. Run `pip install "
-        '"transformers>=5.17"`.'
+        f'ImportError: transformers {release} is too old for this model. Run `pip install "transformers>=5.17"`.'
     )

@@ -36,6 +36,7 @@ def test_a_checkpoint_is_made_ready_for_a_task(start, plain_tokenizer):
     batch = collator(ROWS)
     assert batch["input_ids"].shape[:2] == (2, 2) and batch["input_ids"].shape[2] % 4 == 0
     assert (collator.max_length, collator.num_labels, batch["labels"].tolist()) == (16, 2, [1, 0])
+    assert tokenizer.model_max_length == 16  # what `gpt1 predict` reads
     assert model(**batch).loss.isfinite()
     assert parts.keys() == {"model", "processing_class", "data_collator", "compute_metrics"}
 

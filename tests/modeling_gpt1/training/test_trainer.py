@@ -119,8 +119,16 @@ class TestEvaluation:
                 loss, outputs = super().compute_loss(*args, **kwargs)
                 return loss + 10, outputs
 
+        class ModelWithMore(GPT1DoubleHeadsModel):
+            def forward(self, **inputs):
+                outputs = super().forward(**inputs)
+                outputs.loss = outputs.loss + 10
+                return outputs
+
         trainer = make_trainer("entailment", tmp_path, 8, 1)
         expected, trainer.__class__ = trainer.evaluate()["eval_loss"] + 10, WithMore
+        assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
+        trainer.__class__, trainer.model.__class__ = GPT1Trainer, ModelWithMore
         assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
 
     def test_predictions_are_the_task_logits_alone(self, tmp_path):
