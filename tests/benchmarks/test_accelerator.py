@@ -33,3 +33,9 @@ def test_models_that_disagree_are_not_measured(accelerator):
     with pytest.raises(RuntimeError, match=r"^The models disagree: loss of ours .* Nothing was measured;"):
         accelerator.check_models(loss, models, "theirs")
     accelerator.check_models(loss, {"ours": weights[0], "theirs": weights[0]}, "theirs")
+
+
+def test_says_what_is_missing(accelerator, monkeypatch):
+    monkeypatch.setattr(accelerator, "default_device", lambda: torch.device("cpu"))
+    with pytest.raises(RuntimeError, match=r"^torch finds no accelerator\. --quick checks the script on a CPU\."):
+        accelerator.compare(rounds=2, quick=False)

@@ -79,6 +79,15 @@ def test_scripts_of_the_same_day_stay(run, scripts, tmp_path):
     assert {name: script["rounds"] for name, script in results.items()} == {"pretraining": 3, "loading": 4}
 
 
+def test_a_quick_run_judges_and_writes_nothing(run, scripts, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, "RESULTS", tmp_path)
+    assert run.main(["--only", "pretraining", "loading", "--quick"]) == 0
+    assert scripts == [(5, 1, True), (5, True)]
+    printed = capsys.readouterr().out
+    assert "targets met" not in printed and "written" not in printed
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_tables_of_the_page_are_the_newest_figures(run, scripts, tmp_path):
     def save(day, **rows):
         results = {name: {"quick": False, "error": None, "rows": made} for name, made in rows.items()}
