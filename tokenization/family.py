@@ -9,6 +9,7 @@ Shape legend: B examples, C sequences per example, T tokens.
 """
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from itertools import chain
 
@@ -60,10 +61,11 @@ class FamilyForm:
         self._not_text = {token: token_id for token, token_id in special if token_id != tokenizer.unk_token_id}
 
     def as_text(self, text: str) -> str:
-        """A text that has no special tokens: T5's vocabulary has `</s>` as a piece of text, too."""
+        """A text that has no special tokens: T5's vocabulary has `</s>` as a piece of text, also in full width."""
         for token, token_id in self._not_text.items():
-            if token in text and token_id in self.tokenizer(token, **AS_TEXT)["input_ids"]:
-                text = text.replace(token, " ")
+            found = text if token in text or text.isascii() else unicodedata.normalize("NFKC", text)
+            if token in found and token_id in self.tokenizer(text, **AS_TEXT)["input_ids"]:
+                text = found.replace(token, " ")
         return text
 
     def batch(

@@ -363,10 +363,8 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
 
     def _check(self, model: torch.nn.Module) -> PreTrainedModel:
         if not self._has_own_loss:
-            raise ValueError(
-                f"{type(self).__name__} computes its loss itself, so it cannot call `compute_loss_func`. Leave it "
-                "out, or override `compute_loss` in a subclass."
-            )
+            told = f"{type(self).__name__} computes its loss itself, so it cannot call `compute_loss_func`"
+            raise ValueError(f"{told}. Leave it out, or override `compute_loss` in a subclass.")
         return super()._check(model)
 
     def _check_model(self, model: PreTrainedModel) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers_families import FAMILIES, make_family_tokenizer
 from helpers_refusals import refusal
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, normalizers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, TokenizersBackend
 
 from tokenization import TraversalCollator, open_tokenizer
@@ -48,13 +48,18 @@ def test_a_batch_is_what_the_tokenizer_makes_of_the_texts(family, side):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_text_becomes_a_special_token(family):
+@pytest.mark.parametrize("shift", [0, 0xFEE0])  # the latter: full width, which NFKC makes the same characters
+def test_no_text_becomes_a_special_token(family, shift):
     tokenizer = tokenizer_of(family)
     special = next(token for token in (tokenizer.sep_token, tokenizer.eos_token) if token is not None)
+    special_id = tokenizer.convert_tokens_to_ids(special)
+    written = "".join(chr(ord(letter) + shift) for letter in special)
+    if shift:
+        tokenizer.backend_tokenizer.normalizer = normalizers.NFKC()
     collator = TraversalCollator(tokenizer, "classification", {"text": "text"})
-    ids, plain = (collator([{"text": text}])["input_ids"][0].tolist() for text in (f"a {special} b", "a b"))
-    assert ids.count(tokenizer.convert_tokens_to_ids(special)) == plain.count(tokenizer.convert_tokens_to_ids(special))
-    assert collator.lengths([{"text": f"a {special} b"}]) == [len(ids)]
+    ids, plain = (collator([{"text": text}])["input_ids"][0].tolist() for text in (f"a {written} b", "a b"))
+    assert ids.count(special_id) == plain.count(special_id)
+    assert collator.lengths([{"text": f"a {written} b"}]) == [len(ids)]
 
 
 def test_literal_batch_of_both_orders(bert):
