@@ -110,7 +110,7 @@ def base_of_adapter(name: str, **kwargs) -> str | None:
             f"{name} holds a whole model and an adapter that was trained on another, {base}. Move adapter_config.json "
             f"away to open the model, or {SAFE_WEIGHTS_NAME} to open the adapter."
         )
-    if not base:
+    if not base or base == str(name):
         raise ValueError(
             f"{name} holds an adapter, but its adapter_config.json names no `base_model_name_or_path`: the model that "
             "it was trained on was not opened from a folder or the hub. Write its place there."

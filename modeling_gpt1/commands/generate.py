@@ -103,7 +103,7 @@ def talk(model, tokenizer, args: GenerationArguments) -> None:
                 print(error)
             else:
                 print("\n".join(text.lstrip(" ") for text in texts))
-    except EOFError:
+    except (EOFError, RuntimeError):  # at the end of the input, or without one
         print()
 
 

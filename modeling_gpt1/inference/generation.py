@@ -122,20 +122,18 @@ def encode_prompts(
     model: PreTrainedModel, tokenizer, prompts: Sequence[str], max_new_tokens: int = 40
 ) -> list[list[int]]:
     """The ids of prompts that are to be continued. Arguments and errors are those of `continue_prompts`."""
-    encoded = [
-        tokenizer(prompt, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
-        for prompt in prompts
-    ]
-    positions = model.config.max_position_embeddings
-    for prompt, ids in zip(prompts, encoded, strict=True):
+    encoded, positions = [], model.config.max_position_embeddings
+    for prompt in prompts:
         shown = textwrap.shorten(prompt, SHOWN_CHARACTERS, placeholder="…")
+        if any("\ud800" <= letter <= "\udfff" for letter in prompt):  # as Python reads a byte that is no text
+            raise ValueError(f"The prompt {shown!r} is not UTF-8 text. Write it in UTF-8.")
+        ids = tokenizer(prompt, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+        encoded.append(ids)
         if not ids:
             raise ValueError(f"The prompt {shown!r} contains no token, but the model continues from one. Add a word.")
         if len(ids) + max_new_tokens > positions:
-            raise ValueError(
-                f"The prompt {shown!r} has {len(ids)} tokens and `max_new_tokens` is {max_new_tokens}, but the model "
-                f"has only {positions} positions (`max_position_embeddings`). Shorten one of the two."
-            )
+            has = f"The prompt {shown!r} has {len(ids)} tokens and `max_new_tokens` is {max_new_tokens}, but the model"
+            raise ValueError(f"{has} has only {positions} positions (`max_position_embeddings`). Shorten one of both.")
     return encoded
 
 

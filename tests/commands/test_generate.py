@@ -137,7 +137,7 @@ def typed(monkeypatch):
     return typed
 
 
-def test_a_talk_continues_each_text_and_has_a_line_for_each_continuation(run, typed):
+def test_a_talk_continues_each_text_and_has_a_line_for_each_continuation(run, typed, monkeypatch):
     typed("the old farmer", "word " * 80, "a", "", "never read")
     _, first, refused, last, nothing = run("--temperature", "0").split("\n")
     assert (first, last) == ("> new and and new and and and and and en", "> ren en en en new new new new new")
@@ -145,3 +145,5 @@ def test_a_talk_continues_each_text_and_has_a_line_for_each_continuation(run, ty
     typed("the old farmer")
     told = run("--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2").split("\n")
     assert told[1] == "> new and and new and and er and er and" and told[3:] == ["> ", ""]
+    monkeypatch.setattr("sys.stdin", None)  # closed
+    assert run().splitlines() == ["Type a text to continue; an empty line quits.", ""]

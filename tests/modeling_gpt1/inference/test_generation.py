@@ -56,6 +56,7 @@ def test_a_text_alone_is_one_stop_string(model, tiny_tokenizer):
     [
         ("the man", "`prompts` is the text 'the man', but a list .* such as"),
         (["the", " \n "], "The prompt '' contains no token.* Add a word"),
+        (["the", "a \udcff"], r"The prompt 'a \\udcff' is not UTF-8 text. Write it in UTF-8"),
         (["the " * 41], "has 41 tokens and `max_new_tokens` is 40, .* only 80 positions"),
         (["the", TEXT * 3], r"old farmer walked .*…' has \d+ tokens and `max_new_tokens` is 40, .* only 80 positions"),
     ],
