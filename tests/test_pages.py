@@ -265,6 +265,13 @@ def test_the_small_runs_on_the_page_are_the_measured_ones():
     for title, task in (("Story Cloze", "story_cloze, predict_accuracy"), ("SST-2", "sst2, eval_accuracy")):
         of_layers = (larger[2]["fine-tuned, by seed"][task][f"A, Transformer{layers}"].values() for layers in kept)
         lines.append(f"| {title} | {' | '.join(f'{100 * median(scores):.1f}' for scores in of_layers)} |")
+    kept = ("without pre-training", *(f"{number} layers" for number in range(8)), "full")
+    at = {rate: larger[1][f"fine-tuned{words}, by seed"] for rate, words in (("5e-4", ""), ("1e-4", " at 1e-4"))}
+    tables = (("SST-2", "sst2, eval", "5e-4"), ("Story Cloze", "story_cloze, predict", "5e-4"))
+    for title, task, rate in (*tables, ("SST-2", "sst2, eval", "1e-4")):
+        of_layers = [at[rate][f"{task}_accuracy"].get(layers, {}).values() for layers in kept]
+        found = [f"{100 * median(scores):.1f}" if scores else "–" for scores in of_layers]
+        lines.append(f"| {title} at {rate} | {' | '.join(found)} |")
     for comparison in larger[1]["claims"][0]["comparisons"] + larger[1]["claims"][1]["comparisons"]:
         gain, low, high = re.findall(r"\+(\d+\.\d)", comparison)
         assert re.search(rf"{gain} (points )?(of [\w -]+ )?\({low} to {high}\)", " ".join(page.split())), comparison

@@ -17,7 +17,8 @@ CONTROL_TOKENS = {"start_token": "[s]", "delimiter_token": "[$]", "extract_token
 def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> int:
     """Adds the start, delimiter and extract tokens `[s]`, `[$]`, `[e]` to any fast tokenizer, with the templates that
     pipelines use. A given model's embeddings grow to match, with new rows drawn from N(0, `initializer_range`), and
-    its configuration gets the ids. After the call no text becomes a special token, even after saving and opening.
+    its configuration gets the ids. After the call no text becomes a special token, even after saving and opening;
+    a Unigram vocabulary (SentencePiece's) alone still reads its own `</s>`, which is a piece of text there.
 
     A `bos_token` or `eos_token` that is unset or `<unk>`, as GPT-1's are, becomes the start or the extract token.
     Opened with `add_bos_token=True`, the tokenizer puts only the start token before a text. The ids of a text's

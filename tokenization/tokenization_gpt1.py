@@ -202,7 +202,8 @@ class GPT1Tokenizer(TokenizersBackend):
 def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
     """Opens the tokenizer of a folder or hub id: a [`GPT1Tokenizer`] for GPT-1, otherwise what `AutoTokenizer` gives,
     such as GPT-2's byte-level BPE of 50 257 tokens or BERT's WordPiece. A tokenizer without a padding token pads with
-    its end-of-text token. Text that spells a special token, such as `<|endoftext|>`, is read as text.
+    its end-of-text token. Text that spells a special token, such as `<|endoftext|>`, is read as text, but
+    for the pieces of a Unigram vocabulary, such as T5's `</s>`.
     """
     if name_or_path == "gpt1-novels" and not os.path.exists(name_or_path):
         raise ValueError("'gpt1-novels' is a name for the commands. Pass its folder, `modeling_gpt1.NOVELS`.")

@@ -124,7 +124,7 @@ class CommandParser(HfArgumentParser):
                 del preset["max_words"]  # the other way to say how long the run is
             if namespace.streaming:  # which counts no words
                 del preset["save_at_words"]
-            if namespace.config_overrides and namespace.family in (None, "gpt1"):  # single sizes change
+            if namespace.config_overrides and namespace.family in (None, "gpt1", "gpt2", "gpt3"):
                 pairs = f"{preset['config_overrides']},{namespace.config_overrides}".split(",")
                 words += ["--config_overrides", ",".join({pair.partition("=")[0]: pair for pair in pairs}.values())]
             self.set_defaults(**preset)
@@ -281,10 +281,8 @@ def check_unknown(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], sour
     share, examples = unknown_share(tokenizer, texts)
     shown = ", ".join(repr(text[:60]) for text in examples)
     if share > 0.5 and not is_allowed:
-        raise ValueError(
-            f"The tokenizer does not know {share:.0%} of the tokens of {source}, as in {shown}. Choose a model that "
-            "was trained on such texts, or pass --allow_unknown_text."
-        )
+        told = f"The tokenizer does not know {share:.0%} of the tokens of {source}, as in {shown}"
+        raise ValueError(f"{told}. Choose a model that was trained on such texts, or pass --allow_unknown_text.")
     if share > 0.05:
         print(f"{share:.0%} of the tokens of {source} are unknown to the tokenizer, as in {shown}.", file=sys.stderr)
     return share

@@ -17,7 +17,7 @@ import logging
 import math
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -245,9 +245,11 @@ def main(arguments: list[str]) -> None:
     unknown = {"train": "", "validation": ""}
     if training_args.process_index == 0 and (model_args.tokenizer_name or model_args.model):
         for use in filter(corpus_args.source, unknown):
-            texts = islice(training_texts(**corpus_args.source(use)), UNKNOWN_TEXTS)
-            texts = [text[:UNKNOWN_CHARACTERS] for text in texts]
-            source = ", ".join(getattr(corpus_args, f"{use}_files")) or corpus_args.dataset_name
+            given, whole = getattr(corpus_args, f"{use}_files"), corpus_args.source(use)
+            pieces = [{**whole, "source": [file]} for one in given for file in find_files(one)] or [whole]
+            texts = (islice(training_texts(**piece), max(1, UNKNOWN_TEXTS // len(pieces))) for piece in pieces)
+            texts = [text[:UNKNOWN_CHARACTERS] for text in chain.from_iterable(texts)]
+            source = ", ".join(given) or corpus_args.dataset_name
             share = check_unknown(tokenizer, texts, source, model_args.allow_unknown_text)
             unknown[use] = f", {share:.1%} of the tokens unknown"
     is_fresh = model_args.model is None
@@ -306,7 +308,8 @@ def main(arguments: list[str]) -> None:
     if is_fresh and (model_args.family or "gpt1") == "gpt1" and len(tokenizer) >= LEAST_VOCABULARY:
         rows = training_args.train_batch_size * training_args.gradient_accumulation_steps * training_args.world_size
         passes = training_args.num_train_epochs * (num_tokens or 0)
-        read = training_args.max_steps * rows * block_length if training_args.max_steps > 0 else passes
+        length = num_tokens / len(train_blocks) if num_tokens else block_length
+        read = training_args.max_steps * rows * length if training_args.max_steps > 0 else passes
         lines.append(prospect(num_tokens, read))
     runs.use_readable_log(trainer, ", ".join(corpus_args.validation_files) or corpus_args.validation_split or "")
     if not runs.train(trainer, model_args.model, lines, checkpoint, parser):

@@ -114,10 +114,8 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     for name in [name for name in data if name in before]:
         was, now = (list(map(str, x if isinstance(x, list) else [x])) for x in (before[name], data[name]))
         if list(map(names_in, was)) != list(map(names_in, now)):
-            raise ValueError(
-                f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with "
-                f"{' '.join(now)}. Pass what that run had, or another --output_dir."
-            )
+            told = f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with"
+            raise ValueError(f"{told} {' '.join(now)}. Pass what that run had, or another --output_dir.")
     return checkpoint
 
 

@@ -477,7 +477,8 @@ class MaskedLMScorer(_WholeTextScorer):
                 hidden.append((group, tokens, len(seen) - self.is_shifted, target))
         for batch in self._batches(hidden, lambda item: (len(item[1]),)):
             of_batch, rows, positions, targets = zip(*batch, strict=True)
-            logits = self.model(**self._padded(rows)).logits
+            outputs = self.model(**self._padded(rows))
+            logits = outputs["prediction_logits" if "prediction_logits" in outputs else "logits"]
             values = _score_targets(logits, [[position] for position in positions], [[target] for target in targets])
             yield [group.places[0] for group in of_batch], values
 

@@ -149,7 +149,7 @@ class ResumableTrainer(Trainer):
             is_shared = False
             if is_training and not has_length(dataset):
                 dataset = EndlessStream(dataset)
-            elif not is_training and self.args.world_size > 1:
+            elif not is_training and (self.args.world_size > 1 or hasattr(self.data_collator, "for_evaluation")):
                 # The rows that fill the last batch can be left out only if the data set's length is known.
                 dataset = list(dataset)
         if is_shared:

@@ -163,10 +163,12 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     for other in ("--max_steps", "--num_train_epochs"):
         assert read("--preset", "babylm-10m", other, "2")[1].max_words is None
     assert read("--preset", "babylm-10m", "--streaming", "--max_steps", "9")[1].save_points() == {}
-    config = read("--preset", "babylm-10m", "--config_overrides", "hidden_size=64")[0].fresh_config()
-    assert (config.hidden_size, config.num_hidden_layers) == (64, 4)
+    for family in ("gpt3", "gpt1"):
+        one_size = ("--family", family, "--config_overrides", "hidden_size=64")
+        config = read("--preset", "babylm-10m", *one_size)[0].fresh_config()
+        assert (config.hidden_size, config.num_hidden_layers, config.initializer_range) == (64, 4, 0.035)
     parser = pretrain.parser_of("pretrain")
-    parser.read("--train_files b --preset babylm-10m --config_overrides hidden_size=64 --use_cpu".split())
+    parser.read(["--train_files", "b", "--use_cpu", "--preset", "babylm-10m", *one_size])
     parser.write_settings(tmp_path / "own.yaml")
     repeated = read("--config", str(tmp_path / "own.yaml"))[0]
     assert repeated.fresh_config().to_dict() == config.to_dict()
@@ -525,3 +527,9 @@ def test_text_that_a_given_tokenizer_does_not_know(books, bpe, caplog):
     pretrain.main([*words, "--allow_unknown_text", "--max_steps", "1"])
     shares = re.findall(r"(\w+): [^:]*, (\d+\.\d)% of the tokens unknown\n", "\n".join([*caplog.messages, ""]))
     assert [(use, float(share) > 50) for use, share in shares] == [("train", True), ("validation", False)]
+    (books / "one.txt").write_text("the cat sat on the mat .\n" * 300, encoding="utf-8")  # of short documents
+    (books / "two.txt").write_text("кошка сидела на коврике\n" * 300, encoding="utf-8")
+    caplog.clear()
+    options = ("--document_per", "line", "--allow_unknown_text", "--max_steps", "1", "--save_strategy", "no")
+    pretrain.main([*words, *options, "--output_dir", str(books / "lines")])
+    assert float(re.search(r"train: .*, (\d+\.\d)% of the tokens unknown", caplog.text)[1]) > 20

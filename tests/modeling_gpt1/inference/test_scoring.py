@@ -75,6 +75,16 @@ def family_scorer(plain_tokenizer, randomise):
     return make
 
 
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_a_model_just_pre_trained_is_scored_as_its_saved_folder_opens(family, family_scorer, tmp_path):
+    opened = family_scorer(family)
+    whole = FAMILIES[family].model_class(opened.model.config).eval()
+    whole.save_pretrained(tmp_path)
+    opened.model = AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+    requests = [ScoringRequest([7, 8], [[9, 10], [11]])]
+    assert MaskedLMScorer(whole, opened.tokenizer).score_ids(requests) == opened.score_ids(requests)
+
+
 def make_requests(number=12, seed=0, top=101):
     """Ragged in every way: contexts of 0 to 13 tokens, up to 4 continuations of 0 to 10 tokens each."""
     draw = random.Random(seed)

@@ -126,6 +126,8 @@ def test_the_evaluation_is_exact_and_the_same_each_time(make_trainer, family):
         metrics = trainer.evaluate().items()
         timed = ("second", "time", "epoch", "tokens_seen")
         found.append({name: value for name, value in metrics if not any(word in name for word in timed)})
+    stream = trainer.evaluate(trainer.eval_dataset.to_iterable_dataset())
+    assert stream["eval_loss"] == pytest.approx(found[0]["eval_loss"], rel=1e-6)
     expected = {f"eval_{name}" for name in ("loss", *NAMES[family])}
     assert found[0].keys() == expected | ({"eval_sentence_accuracy"} if "sentence_loss" in NAMES[family] else set())
     assert found[0] == pytest.approx(found[1], rel=1e-6) and found[0] == pytest.approx(found[2], rel=1e-6)
