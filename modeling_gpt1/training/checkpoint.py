@@ -24,7 +24,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
-from tokenization.rows import counted
+from tokenization.rows import PLACE, counted
 
 from ..hub.card import model_card
 from ..hub.model_kinds import without_adapter
@@ -170,7 +170,7 @@ def settings_of(args: TrainingArguments, rows: Any = None) -> dict[str, Any]:
     """The settings that a resume compares, with a mark of the training rows: their number, a checksum of three."""
     settings = json.loads(json.dumps({name: getattr(args, name, None) for name in SETTINGS}))  # enumerations as texts
     if isinstance(rows, Dataset) and len(rows):
-        few = [rows[place] for place in (0, len(rows) // 2, -1)]
+        few = [{name: cell for name, cell in rows[at].items() if name != PLACE} for at in (0, len(rows) // 2, -1)]
         settings["train_dataset"] = f"{len(rows):,} rows ({zlib.crc32(repr(few).encode()):08x})"
     return settings
 
