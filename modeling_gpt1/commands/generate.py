@@ -96,14 +96,14 @@ def talk(model, tokenizer, args: GenerationArguments) -> None:
     """Reads prompts from the terminal until an empty line or the end of the input."""
     print("Type a text to continue; an empty line quits.")
     try:
-        while prompt := input("> "):
+        while sys.stdin is not None and (prompt := input("> ")):
             try:
                 (texts,) = continue_prompts(model, tokenizer, [prompt], **args.generation)
             except ValueError as error:  # a prompt that is too long
                 print(error)
             else:
                 print("\n".join(text.lstrip(" ") for text in texts))
-    except (EOFError, RuntimeError):  # at the end of the input, or without one
+    except EOFError:
         print()
 
 

@@ -146,4 +146,8 @@ def test_a_talk_continues_each_text_and_has_a_line_for_each_continuation(run, ty
     told = run("--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2").split("\n")
     assert told[1] == "> new and and new and and er and er and" and told[3:] == ["> ", ""]
     monkeypatch.setattr("sys.stdin", None)  # closed
-    assert run().splitlines() == ["Type a text to continue; an empty line quits.", ""]
+    assert run() == "Type a text to continue; an empty line quits.\n"
+    typed("a")
+    monkeypatch.setattr(generate, "continue_prompts", lambda *_, **__: torch.empty(1) @ torch.empty(2))
+    with pytest.raises(RuntimeError):  # is no end of the input
+        run()
