@@ -15,9 +15,10 @@ docs/pretrain.md, for many machines docs/scale.md.
 import json
 import logging
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -247,8 +248,10 @@ def main(arguments: list[str]) -> None:
         for use in filter(corpus_args.source, unknown):
             given, whole = getattr(corpus_args, f"{use}_files"), corpus_args.source(use)
             pieces = [{**whole, "source": [file]} for one in given for file in find_files(one)] or [whole]
-            texts = (islice(training_texts(**piece), max(1, UNKNOWN_TEXTS // len(pieces))) for piece in pieces)
-            texts = [text[:UNKNOWN_CHARACTERS] for text in chain.from_iterable(texts)]
+            texts, each = [], max(1, UNKNOWN_TEXTS // len(pieces))
+            for piece in pieces:
+                with suppress(ValueError):  # a file without text
+                    texts += [text[:UNKNOWN_CHARACTERS] for text in islice(training_texts(**piece), each)]
             source = ", ".join(given) or corpus_args.dataset_name
             share = check_unknown(tokenizer, texts, source, model_args.allow_unknown_text)
             unknown[use] = f", {share:.1%} of the tokens unknown"

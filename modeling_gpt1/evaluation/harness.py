@@ -107,10 +107,8 @@ class SharedContextLM(HFLM):
             num_cut += len(context) > room
             places[tuple(context[-room:])].append(place)
         if num_cut:
-            logger.warning_once(
-                f"{num_cut} of {len(requests)} requests are longer than the model reads ({self.max_length} tokens). "
-                "Their contexts lost their beginning."
-            )
+            long = f"{num_cut} of {len(requests)} requests are longer than the model reads ({self.max_length} tokens)"
+            logger.warning_once(f"{long}. Their contexts lost their beginning.")
         pairs = [pair for pair, *_ in requests if pair is not None]
         share, examples = unknown_share(self.tokenizer, list(map("".join, pairs[:CONTEXTS_AT_ONCE])))
         if share > 0.05:

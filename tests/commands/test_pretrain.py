@@ -529,6 +529,7 @@ def test_text_that_a_given_tokenizer_does_not_know(books, bpe, caplog):
     assert [(use, float(share) > 50) for use, share in shares] == [("train", True), ("validation", False)]
     (books / "one.txt").write_text("the cat sat on the mat .\n" * 300, encoding="utf-8")  # of short documents
     (books / "two.txt").write_text("кошка сидела на коврике\n" * 300, encoding="utf-8")
+    (books / "three.txt").write_text("", encoding="utf-8")
     caplog.clear()
     options = ("--document_per", "line", "--allow_unknown_text", "--max_steps", "1", "--save_strategy", "no")
     pretrain.main([*words, *options, "--output_dir", str(books / "lines")])
