@@ -112,8 +112,8 @@ def base_of_adapter(name: str, **kwargs) -> str | None:
         )
     if not base or base == str(name):
         raise ValueError(
-            f"{name} holds an adapter, but its adapter_config.json names no `base_model_name_or_path`: the model that "
-            "it was trained on was not opened from a folder or the hub. Write its place there."
+            f"{name} holds an adapter, but its adapter_config.json names no other `base_model_name_or_path`: the "
+            "model that it was trained on was not opened from a folder or the hub. Write its place there."
         )
     here = Path(__file__).with_name(Path(base).name)  # the package's own model, whose place was another
     is_moved = Path(base).is_absolute() and not Path(base).exists() and Path(here, "config.json").is_file()

@@ -357,7 +357,7 @@ def can_read(tensor: torch.Tensor) -> bool:
 
 
 def is_traced() -> bool:
-    """Whether a graph is made or `torch.func` transforms the call, so that tensors have no values."""
+    """Whether a graph is made or `torch.func` transforms the call, so that tensors may have no values."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
 
 

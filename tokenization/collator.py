@@ -22,7 +22,7 @@ from .tokenization_gpt1 import GPT1Tokenizer
 from .traversal import TRAVERSALS, ControlIds, Traversed, check_max_length, check_roles
 
 NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
-PLACE = "row of the file"  # a column of rows that were drawn, or of which some were left out
+PLACE = "row of the file"  # a column of each row's place in its file, whatever rows were drawn or left out
 
 
 @dataclass

@@ -133,7 +133,7 @@ def encode_prompts(
             raise ValueError(f"The prompt {shown!r} contains no token, but the model continues from one. Add a word.")
         if len(ids) + max_new_tokens > positions:
             has = f"The prompt {shown!r} has {len(ids)} tokens and `max_new_tokens` is {max_new_tokens}, but the model"
-            raise ValueError(f"{has} has only {positions} positions (`max_position_embeddings`). Shorten one of both.")
+            raise ValueError(f"{has} has only {positions} positions (`max_position_embeddings`). Shorten either.")
     return encoded
 
 

@@ -1,4 +1,4 @@
-"""What the trainers measure: perplexity, tokens per second and FLOP utilisation."""
+"""What the trainers measure (perplexity, tokens per second, FLOP utilisation), and what texts were enough for."""
 
 import time
 from collections.abc import Iterator

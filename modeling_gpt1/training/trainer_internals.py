@@ -150,7 +150,7 @@ class ResumableTrainer(Trainer):
             if is_training and not has_length(dataset):
                 dataset = EndlessStream(dataset)
             elif not is_training and (self.args.world_size > 1 or hasattr(self.data_collator, "for_evaluation")):
-                # The rows that fill the last batch can be left out only if the data set's length is known.
+                # Rows that fill the last batch can be left out if the length is known; some collators draw from all.
                 dataset = list(dataset)
         if is_shared:
             order = sampler_fn

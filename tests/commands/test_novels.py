@@ -70,8 +70,9 @@ NAMES = (NOVELS, "me/gpt1-novels", "/elsewhere/run")
 def test_an_adapter_finds_it_in_another_installation(base, found, tmp_path):
     Path(tmp_path, "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}), encoding="utf-8")
     assert base_of_adapter(str(tmp_path)) == found
-    Path(tmp_path, "adapter_config.json").write_text("{}", encoding="utf-8")
-    assert "its adapter_config.json names no `base_model_name_or_path`" in refusal(base_of_adapter, str(tmp_path))
+    for own in ({}, {"base_model_name_or_path": str(tmp_path)}):
+        Path(tmp_path, "adapter_config.json").write_text(json.dumps(own), encoding="utf-8")
+        assert "json names no other `base_model_name_or_path`" in refusal(base_of_adapter, str(tmp_path))
 
 
 def test_it_is_small_and_opens_in_float32(novels):

@@ -149,6 +149,10 @@ def test_gradients_by_torch_func(tiny_model):
         torch.testing.assert_close(found, {name: weight.grad for name, weight in weights.items()})
     of_rows = vmap(grad(lambda weights, row: loss(weights, row, labels=row)), (None, 0))(weights, ids[:, None])
     torch.testing.assert_close({name: rows.mean(0) for name, rows in of_rows.items()}, found)
+    heads, batch = tiny_model(GPT1DoubleHeadsModel, traversal="entailment").eval(), {"labels": torch.tensor([0, 1])}
+    heads(ids, **batch).loss.backward()
+    found = grad(lambda weights: functional_call(heads, weights, (ids,), batch).loss)(dict(heads.named_parameters()))
+    torch.testing.assert_close(found, {name: weight.grad for name, weight in heads.named_parameters()})
 
 
 def test_a_loss_function_of_the_users_own_is_refused(tiny_model):
