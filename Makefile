@@ -1,6 +1,7 @@
 # Every target makes what it needs: a virtual environment in .venv from $(PYTHON), with the tested pins of constraints.txt.
 PYTHON ?= python3
 WORKERS ?= 2
+DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 EXAMPLES ?= 1000
@@ -26,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .NOTPARALLEL:
 
 help:
-	@echo "make demo    the paper in a few minutes: pre-train, fine-tune, compare (examples/quickstart.py)"
+	@echo "make demo    the paper in a few minutes: pre-train, fine-tune, compare (examples/quickstart.py); DEMO_ARGS for its flags"
 	@echo "make test    all tests, $(WORKERS) at a time (WORKERS=n); PYTEST_ARGS='-k name' to choose"
 	@echo "make campaign  $(EXAMPLES) random cases of each property (EXAMPLES=n), which make test tries with 30"
 	@echo "make lint    ruff (rules and format), the contracts of import-linter, transformers-mlinter, mypy"
@@ -39,7 +40,7 @@ help:
 	@echo "PYTHON=python3.12 chooses the interpreter of a new .venv (now $(PYTHON))."
 
 demo: $(INSTALLED)plot
-	$(RUN) examples/quickstart.py
+	$(RUN) examples/quickstart.py $(DEMO_ARGS)
 
 test: $(INSTALLED)test
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \

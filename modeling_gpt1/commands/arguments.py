@@ -135,8 +135,6 @@ class CommandParser(HfArgumentParser):
             least = LEAST.get(name.removeprefix("zero_shot_"))
             if least is not None and value is not None and value < least:
                 raise ValueError(f"--{name} is {value}, but must be at least {least}.")
-            if name == "output_file" and value and Path(value).exists() and not self.prog.endswith("plot"):
-                raise ValueError(f"--output_file {value} is there already. Pass another name, or move the file away.")
             if name in NAME_MODELS:
                 is_list = isinstance(value, list)
                 setattr(namespace, name, list(map(packaged, value)) if is_list else packaged(value))
@@ -263,11 +261,18 @@ def check_model(flag: str, name: str | None, revision: str | None = None) -> Non
         raise ValueError(f"{flag} {name} is no folder here, nor kept from the hub (HF_HUB_OFFLINE is set). Pass one.")
 
 
+def check_is_new(flag: str, file: str | None) -> None:
+    """Refuses a file that exists, before any work is done: what a user saved is never written over."""
+    if file is not None and Path(file).exists():
+        raise ValueError(f"{flag} {file} is there already. Pass another name, or move the file away.")
+
+
 def read_with_model(command: str, words: list[str]) -> Any:
     """The arguments of a command whose first word may be its model, with the folder of the model's revision."""
     parser = parser_of(command)
     parser.add_argument("folder", nargs="?", help="the model, as --model")
     args, positional = parser.read(words)
+    check_is_new("--output_file", args.output_file)
     args.model = positional.folder or args.model
     if args.model is None:
         raise ValueError(f"No model was given. Write a folder, a hub id or gpt1-novels after `gpt1 {command}`.")

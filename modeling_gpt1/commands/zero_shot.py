@@ -25,7 +25,7 @@ from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScore
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
 from ..training.preparation import has_task_head
-from .arguments import OpenedModel, at_revision, check_model, check_unknown, parser_of, some_texts
+from .arguments import OpenedModel, at_revision, check_is_new, check_model, check_unknown, parser_of, some_texts
 
 AUTO_CLASSES = {CausalLMScorer: AutoModelForCausalLM, MaskedLMScorer: AutoModelForMaskedLM}
 AUTO_CLASSES[DenoisingLMScorer] = AutoModelForSeq2SeqLM
@@ -95,6 +95,7 @@ def ask(scorer: Scorer, name: str, split: str, rows: list, train_rows: list, arg
 def main(arguments: list[str]) -> None:
     parser = parser_of("zero-shot")
     (args,) = parser.read(arguments)
+    check_is_new("--output_file", args.output_file)
     models = args.models()
     names = [get_heuristic(name).task.name for name in args.tasks]
     limits = (args.max_eval_samples, args.max_train_samples)

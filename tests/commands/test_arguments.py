@@ -26,6 +26,13 @@ def test_both_spellings_and_values_like_flags():
     assert given("generate", *words) == {"prompts": ["--a text", "-1", "it --was"], "stop": [r"\n"]}
 
 
+@pytest.mark.parametrize("command", ["generate", "predict", "zero-shot"])
+def test_a_parser_reads_words_whatever_files_there_are(command, tmp_path):
+    file = tmp_path / "there.jsonl"
+    file.touch()
+    assert given(command, "--output_file", str(file)) == {"output_file": str(file)}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_fits_two_screens_and_all_flags_are_a_word_away(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
