@@ -77,7 +77,7 @@ setup(
     project_urls={
         "Paper": "https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf"
     },
-    packages=[*find_packages(include=["modeling_gpt1", "modeling_gpt1.*", "tokenization"]), ENTRY],
+    packages=[*find_packages(include=["modeling_gpt1", "modeling_gpt1.*", "tokenization", "tokenization.*"]), ENTRY],
     # The console script must start without importing modeling_gpt1, which brings torch and transformers.
     package_dir={ENTRY: "modeling_gpt1/commands/entry"},
     package_data={

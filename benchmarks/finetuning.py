@@ -52,7 +52,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
 from modeling_gpt1.training.cpu_attention import choose_cpu_attention
-from tokenization.planning import plan_batch
+from tokenization.batches.plan import plan_batch
 
 OURS, FLAT, PEER = "GPT1DoubleHeadsModel", "GPT1DoubleHeadsModel flat", "OpenAIGPTDoubleHeadsModel"
 # Name: B examples, C sequences per example, T tokens, number of tokens that the sequences share, and the target ratios

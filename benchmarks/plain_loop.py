@@ -23,7 +23,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
 from modeling_gpt1.inference.devices import default_device
-from tokenization.planning import plan_blocks
+from tokenization.batches.plan import plan_blocks
 
 OURS, PEER, GPT2 = "GPT1PretrainingTrainer", "plain loop", "GPT2LMHeadModel in Trainer"
 BATCH, WARM_UP, UPDATES = 32, 10, 60  # the timed updates follow the warm-up

@@ -41,7 +41,7 @@ from transformers import AutoModelForCausalLM
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, loss_gpt1
 from modeling_gpt1.modeling_gpt1 import GPT1Dropout
-from tokenization.planning import BatchPlan, plan_blocks
+from tokenization.batches.plan import BatchPlan, plan_blocks
 
 GIB = 2**30
 

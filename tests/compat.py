@@ -30,8 +30,8 @@ CORE += [
     f"tests/modeling_gpt1/training/test_checkpoint.py::{name}" for name in ("TestExactResume", "test_two_processes")
 ]
 CORE += ["tests/modeling_gpt1/hub", "tests/hub/test_hub_code.py", "tests/integration/test_pipelines.py"]
-CORE += [f"tests/{name}.py" for name in ("integration/test_peft", "tokenization/test_tokenization_gpt1")]
-CORE += ["tests/tokenization/test_collator.py"]
+CORE += [f"tests/{name}.py" for name in ("integration/test_peft", "tokenization/text/test_tokenization_gpt1")]
+CORE += ["tests/tokenization/batches/test_collators.py"]
 
 
 @dataclass(frozen=True)

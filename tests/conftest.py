@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
-from tokenization.tokenization_gpt1 import GPT1Tokenizer
+from tokenization.text.tokenization_gpt1 import GPT1Tokenizer
 
 # `make test` has the same few random cases each time; `make campaign` (HYPOTHESIS_PROFILE=campaign) looks for others.
 UNCHECKED = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture]

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers_launch import python_path
+from support.launch import python_path
 from transformers.dynamic_module_utils import get_imports
 
 ROOT = Path(__file__).parents[1]
@@ -24,8 +24,12 @@ PLANTED = [
     ("modeling_gpt1/packing_gpt1.py", "import numpy", "modeling_gpt1.packing_gpt1 -> numpy"),
     ("modeling_gpt1/packing_gpt1.py", "from . import loss_gpt1", "packing_gpt1 -> modeling_gpt1.loss_gpt1"),
     ("modeling_gpt1/modeling_gpt1.py", "import tokenization", "modeling_gpt1.modeling_gpt1 -> tokenization"),
-    ("tokenization/blocks.py", "import modeling_gpt1", "tokenization.blocks -> modeling_gpt1"),
-    ("tokenization/corpus.py", "import examples.small_world", "tokenization.corpus -> examples"),
+    ("tokenization/corpus/blocks.py", "import modeling_gpt1", "tokenization.corpus.blocks -> modeling_gpt1"),
+    (
+        "tokenization/corpus/preparation.py",
+        "import examples.small_world",
+        "tokenization.corpus.preparation -> examples",
+    ),
 ]
 CONTRACTS = [
     "Layers of modeling_gpt1: each imports those below it",
@@ -106,8 +110,10 @@ def test_a_module_called_tokenization_in_the_way_is_named(printed):
 def test_imports_bring_neither_trainer_nor_datasets(printed):
     at_once, on_demand = map(set, json.loads(printed[0][-1]))
     assert HEAVY & at_once == set()
-    assert {"modeling_gpt1.modeling_gpt1", "tokenization.tokenization_gpt1"} <= at_once
-    assert not {"modeling_gpt1.training.trainer", "tokenization.corpus", "tokenization.tasks"} & at_once
+    assert {"modeling_gpt1.modeling_gpt1", "tokenization.text.tokenization_gpt1"} <= at_once
+    assert (
+        not {"modeling_gpt1.training.trainer", "tokenization.corpus.preparation", "tokenization.rows.tasks"} & at_once
+    )
     others = {name.partition(".")[0] for name in at_once} - {"modeling_gpt1", "tokenization", "transformers"}
     assert others - set(sys.stdlib_module_names) <= {"torchaudio"}  # where it is installed, transformers reads it
     assert {"datasets", "transformers.trainer"} <= on_demand  # the names above are those that would show

@@ -15,9 +15,9 @@ from statistics import median
 import pytest
 import torch
 from conftest import SENTENCES, byte_level, save, write_bpe, write_rows
-from helpers_evaluation import few_tasks
-from helpers_families import write_family
-from helpers_pages import PAGES, PROGRAMS, ROOT, SHOWN, SMALLER, arguments_of_gpt1, blocks_of, commands_in, parse, run
+from support.evaluation import few_tasks
+from support.families import write_family
+from support.pages import PAGES, PROGRAMS, ROOT, SHOWN, SMALLER, arguments_of_gpt1, blocks_of, commands_in, parse, run
 from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 import modeling_gpt1

@@ -3,28 +3,28 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .blocks import pack_documents
-from .collator import BlockCollator, TraversalCollator
-from .control_tokens import add_control_tokens
-from .joining import capitalise, join_continuation, join_words
-from .planning import BatchPlan
-from .tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
+from .batches.collators import BlockCollator, TraversalCollator
+from .batches.plan import BatchPlan
+from .corpus.blocks import pack_documents
+from .text.control_tokens import add_control_tokens
+from .text.joining import capitalise, join_continuation, join_words
+from .text.tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 
 if TYPE_CHECKING:
-    from .corpus import count_tokens, load_blocks, unigram_perplexity
-    from .documents import training_texts
-    from .family import family_tokenizer
-    from .noise import InfillingCollator, MaskedCollator, NextSentenceCollator, SentenceOrderCollator
-    from .rows import load_files, load_task
-    from .tasks import TASKS, Task, compute_metrics_for, get_task
+    from .corpus.documents import training_texts
+    from .corpus.noise import InfillingCollator, MaskedCollator, NextSentenceCollator, SentenceOrderCollator
+    from .corpus.preparation import count_tokens, load_blocks, unigram_perplexity
+    from .rows.own_files import load_files, load_task
+    from .rows.tasks import TASKS, Task, compute_metrics_for, get_task
+    from .text.forms import family_tokenizer
 
 _DATA = {
-    ".corpus": ("count_tokens", "load_blocks", "unigram_perplexity"),
-    ".documents": ("training_texts",),
-    ".family": ("family_tokenizer",),
-    ".noise": ("InfillingCollator", "MaskedCollator", "NextSentenceCollator", "SentenceOrderCollator"),
-    ".rows": ("load_files", "load_task"),
-    ".tasks": ("TASKS", "Task", "compute_metrics_for", "get_task"),
+    ".corpus.preparation": ("count_tokens", "load_blocks", "unigram_perplexity"),
+    ".corpus.documents": ("training_texts",),
+    ".text.forms": ("family_tokenizer",),
+    ".corpus.noise": ("InfillingCollator", "MaskedCollator", "NextSentenceCollator", "SentenceOrderCollator"),
+    ".rows.own_files": ("load_files", "load_task"),
+    ".rows.tasks": ("TASKS", "Task", "compute_metrics_for", "get_task"),
 }
 
 

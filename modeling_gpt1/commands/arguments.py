@@ -24,8 +24,8 @@ from huggingface_hub.constants import HF_HUB_OFFLINE
 from transformers import PreTrainedTokenizerBase
 from transformers.hf_argparser import HfArg, HfArgumentParser
 
-from tokenization.control_tokens import unknown_share
-from tokenization.tasks import Task, nearest
+from tokenization.rows.tasks import Task, nearest
+from tokenization.text.control_tokens import unknown_share
 
 from .. import GPT1Config
 from ..hub.model_kinds import packaged

@@ -27,8 +27,8 @@ from transformers import PreTrainedConfig, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
-from tokenization.rows import PLACE, counted, listed
-from tokenization.traversal import TRAVERSALS
+from tokenization.rows.own_files import PLACE, counted, listed
+from tokenization.rows.traversals import TRAVERSALS
 
 from .. import GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
 from ..configuration_gpt1 import is_regression

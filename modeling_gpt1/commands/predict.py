@@ -25,8 +25,8 @@ from transformers import PreTrainedConfig
 from transformers.hf_argparser import HfArg
 
 from tokenization import Task, load_files
-from tokenization.metrics import compute
-from tokenization.rows import check_columns, counted, read_file
+from tokenization.rows.metrics import compute
+from tokenization.rows.own_files import check_columns, counted, read_file
 
 from .. import prepare_finetuning
 from ..configuration_gpt1 import is_regression

@@ -28,10 +28,10 @@ from transformers.hf_argparser import HfArg
 from transformers.trainer import TRAINER_STATE_NAME
 
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts, unigram_perplexity
-from tokenization.control_tokens import check_vocabulary
-from tokenization.documents import find_files
-from tokenization.noise import NextSentenceCollator
-from tokenization.rows import counted
+from tokenization.corpus.documents import find_files
+from tokenization.corpus.noise import NextSentenceCollator
+from tokenization.rows.own_files import counted
+from tokenization.text.control_tokens import check_vocabulary
 
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
 from ..inference.checkpoints import number_of_words

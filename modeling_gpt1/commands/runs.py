@@ -18,8 +18,8 @@ from transformers import PreTrainedConfig, Trainer, TrainerCallback, TrainerStat
 from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import has_length
 
-from tokenization.rows import counted
-from tokenization.tasks import nearest
+from tokenization.rows.own_files import counted
+from tokenization.rows.tasks import nearest
 
 from .. import GPT1Config
 from ..hub.model_kinds import without_adapter

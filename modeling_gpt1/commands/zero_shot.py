@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
 from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
-from tokenization.rows import counted
+from tokenization.rows.own_files import counted
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import evaluate_zero_shot, get_heuristic, load_questions

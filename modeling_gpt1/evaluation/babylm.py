@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tokenization.metrics import spearmanr
+from tokenization.rows.metrics import spearmanr
 
 from ..inference.scoring import MaskedLMScorer, Scorer, ScoringRequest
 from ..storage.writing import write_atomically

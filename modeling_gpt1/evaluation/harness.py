@@ -16,7 +16,7 @@ from transformers import OpenAIGPTTokenizer
 from transformers.utils import logging
 
 from tokenization import GPT1Tokenizer
-from tokenization.control_tokens import unknown_share
+from tokenization.text.control_tokens import unknown_share
 
 from ..inference.scoring import CausalLMScorer, ScoringRequest
 

@@ -16,8 +16,8 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from tokenization.rows import FILE_BUILDERS, read_file, task_rows
-from tokenization.tasks import TASKS, nearest
+from tokenization.rows.own_files import FILE_BUILDERS, read_file, task_rows
+from tokenization.rows.tasks import TASKS, nearest
 
 # Tasks whose folder is not called as the task; the files of RACE have the beginning `high_`.
 FOLDERS = {"storycloze_2016": "story_cloze", "lambada_standard": "lambada", "wikitext": "wikitext2_raw"}

@@ -13,7 +13,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from tokenization.traversal import TRAVERSALS
+from tokenization.rows.traversals import TRAVERSALS
 
 from ..configuration_gpt1 import has_choices, is_regression
 from ..storage.writing import write_atomically

@@ -16,9 +16,10 @@ from typing import Literal
 
 import numpy as np
 
-from tokenization import Task, get_task, load_task, metrics
-from tokenization.rows import are_all_labelled
-from tokenization.tasks import nearest, plain_name
+from tokenization import Task, get_task, load_task
+from tokenization.rows import metrics
+from tokenization.rows.own_files import are_all_labelled
+from tokenization.rows.tasks import nearest, plain_name
 
 from .scoring import ContinuationScore, Scorer, ScoringRequest
 

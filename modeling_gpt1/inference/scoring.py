@@ -31,8 +31,8 @@ from transformers.cache_utils import Cache
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
-from tokenization.control_tokens import check_tokenizer
-from tokenization.planning import plan_batch
+from tokenization.batches.plan import plan_batch
+from tokenization.text.control_tokens import check_tokenizer
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig

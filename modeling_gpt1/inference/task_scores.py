@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from tokenization import Task, TraversalCollator
-from tokenization.tasks import TRAINER_PADDING
+from tokenization.rows.tasks import TRAINER_PADDING
 
 
 class TaskScores:

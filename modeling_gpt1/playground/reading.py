@@ -12,9 +12,9 @@ from huggingface_hub import snapshot_download
 from transformers import PreTrainedTokenizerBase
 
 from tokenization import GPT1Tokenizer, TraversalCollator, open_tokenizer
-from tokenization.control_tokens import CONTROL_TOKENS, check_vocabulary
-from tokenization.tokenization_gpt1 import END_OF_WORD, NEWLINE
-from tokenization.traversal import TRAVERSALS
+from tokenization.rows.traversals import TRAVERSALS
+from tokenization.text.control_tokens import CONTROL_TOKENS, check_vocabulary
+from tokenization.text.tokenization_gpt1 import END_OF_WORD, NEWLINE
 
 from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
 from ..configuration_gpt1 import has_choices, is_regression

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from tokenization import Task, get_task, load_task
-from tokenization.rows import are_all_labelled
+from tokenization.rows.own_files import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic

@@ -24,7 +24,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
-from tokenization.rows import PLACE, counted
+from tokenization.rows.own_files import PLACE, counted
 
 from ..hub.card import model_card
 from ..hub.model_kinds import without_adapter

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tokenization import TraversalCollator
-from tokenization.family import any_word
+from tokenization.text.forms import any_word
 
 from ..configuration_gpt1 import GPT1Config, has_choices, is_regression
 from ..inference.probing import longest_sequence, rounding_of, unchanged

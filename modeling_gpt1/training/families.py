@@ -17,14 +17,14 @@ from transformers import BartConfig, GPT2Config, PreTrainedConfig, PreTrainedMod
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from tokenization import BlockCollator
-from tokenization.family import family_tokenizer
-from tokenization.noise import (
+from tokenization.corpus.noise import (
     InfillingCollator,
     MaskedCollator,
     NextSentenceCollator,
     NoiseCollator,
     SentenceOrderCollator,
 )
+from tokenization.text.forms import family_tokenizer
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig

@@ -19,8 +19,8 @@ from transformers import (
 from transformers.utils import logging
 
 from tokenization import TraversalCollator, add_control_tokens, open_tokenizer
-from tokenization.control_tokens import keep_text_as_text
-from tokenization.tasks import Task, compute_metrics_for, get_task
+from tokenization.rows.tasks import Task, compute_metrics_for, get_task
+from tokenization.text.control_tokens import keep_text_as_text
 
 from ..configuration_gpt1 import GPT1Config, has_choices
 from ..configuration_gpt1_lstm import GPT1LSTMConfig

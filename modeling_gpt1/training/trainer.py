@@ -22,7 +22,7 @@ from transformers.utils import logging
 from transformers.utils.hub import hf_api
 
 from tokenization import TraversalCollator
-from tokenization.control_tokens import check_vocabulary
+from tokenization.text.control_tokens import check_vocabulary
 
 from ..configuration_gpt1 import is_regression
 from ..hub.card import write_model_card

@@ -4,8 +4,8 @@ import json
 
 import matplotlib
 import pytest
-from helpers_evaluation import only_few_tasks, write_tasks
-from helpers_refusals import refusal
+from support.evaluation import only_few_tasks, write_tasks
+from support.refusals import refusal
 
 from modeling_gpt1.commands import evaluate
 from modeling_gpt1.evaluation import report

@@ -7,13 +7,13 @@ import shutil
 import sys
 from pathlib import Path
 
-import helpers_refusals
 import numpy as np
 import pytest
+import support.refusals
 import torch
 from conftest import read_rows, write_rows
-from helpers_hub_code import HUB_CODE
-from helpers_training import resumes_after
+from support.hub_code import HUB_CODE
+from support.training import resumes_after
 from tqdm.auto import tqdm
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -429,12 +429,12 @@ def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
     finetune.main(mnli)
     weights, settings = ((output / name).read_bytes() for name in ("model.safetensors", "run.yaml"))
     (checkpoint,) = output.glob("checkpoint-*")
-    told = helpers_refusals.refusal(finetune.main, ["snli" if word == "mnli" else word for word in mnli])
+    told = support.refusals.refusal(finetune.main, ["snli" if word == "mnli" else word for word in mnli])
     assert f"{checkpoint} was trained with --task mnli, and a run cannot go on with snli. Pass" in told
     assert [(output / name).read_bytes() for name in ("model.safetensors", "run.yaml")] == [weights, settings]
     for flag in ("--max_train_samples", "--max_length"):
         told = f"{flag} None, and a run cannot go on with 9. Pass what that run had"
-        assert told in helpers_refusals.refusal(finetune.main, [*mnli, flag, "9"])
+        assert told in support.refusals.refusal(finetune.main, [*mnli, flag, "9"])
     (output / "predictions_test_of_mine.jsonl").touch()
     finetune.main([*mnli, "--max_steps", "3"])  # the same task goes on
     assert (output / "predictions_test_of_mine.jsonl").is_file() and (output / "checkpoint-3").is_dir()
@@ -455,7 +455,7 @@ def test_other_classes_are_not_resumed(tokenizer_folder, tmp_path):
         write_rows(tmp_path / f"{name}.jsonl", rows * 4)
     was, now = {0: "happy", 1: "sad"}, {0: "glad", 1: "sad"}
     told = f"checkpoint-2', whose model has the id2label {was}, but this run's has {now}. Give the model"
-    assert told in helpers_refusals.refusal(finetune.main, [*command, "--max_steps", "9"])
+    assert told in support.refusals.refusal(finetune.main, [*command, "--max_steps", "9"])
     assert {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()} == before
 
 
@@ -517,7 +517,7 @@ def places(tmp_path):
 
 def refusal(words: list[str], *parts: str, **places) -> None:
     """The command ends with a sentence that has the parts."""
-    told = helpers_refusals.refusal(finetune.main, [word.format(**places) for word in words])
+    told = support.refusals.refusal(finetune.main, [word.format(**places) for word in words])
     assert [part for part in parts if part.format(**places) not in told] == [], told
 
 
@@ -720,7 +720,7 @@ def test_labelled_rows_are_scored(kind, labels, metrics, folders, tmp_path, caps
 def test_a_score_that_is_asked_for_needs_labels(more, needed, folders, tmp_path):
     file = write_rows(tmp_path / "new.jsonl", [{"review": GOOD, "mod": "happy"}])
     words = [str(folders / "classification"), "--file", file, "--device", "cpu", *more]
-    told = helpers_refusals.refusal(predict.main, words)
+    told = support.refusals.refusal(predict.main, words)
     assert f"{file} has no column {needed} for the role label (did you mean 'mod'?)" in told
 
 
@@ -752,7 +752,7 @@ def test_an_error_names_the_row_of_the_file(more, tokenizer_folder, tmp_path):
     file = write_rows(tmp_path / "rows.jsonl", rows)
     words = ["--train_file", file, "--traversal", "multiple_choice", "--columns", *COLUMNS["multiple_choice"]]
     words += [*fresh_model(tokenizer_folder), *training(tmp_path / "out", *more)]
-    told = helpers_refusals.refusal(finetune.main, words)
+    told = support.refusals.refusal(finetune.main, words)
     assert bad > 5 and f"Row {bad} of {file}" in told and "holds ''" in told
 
 
@@ -805,7 +805,7 @@ def test_a_run_is_repeated_by_its_settings(folders, tmp_path):
 
 
 def refused(*words: str) -> str:
-    return helpers_refusals.refusal(predict.main, list(words))
+    return support.refusals.refusal(predict.main, list(words))
 
 
 def test_an_interrupted_prediction_leaves_no_file(folders, tmp_path, monkeypatch):

@@ -9,9 +9,9 @@ import pytest
 import torch
 import transformers
 from conftest import read_rows, save, write_rows
-from helpers_families import SIZES, make_family_model, make_family_tokenizer, write_family
-from helpers_refusals import refusal
-from helpers_training import resumes_after
+from support.families import SIZES, make_family_model, make_family_tokenizer, write_family
+from support.refusals import refusal
+from support.training import resumes_after
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, prepare_finetuning
 from modeling_gpt1.commands import finetune, predict

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers_refusals import refusal
 from safetensors import safe_open
+from support.refusals import refusal
 
 from modeling_gpt1 import NOVELS, GPT1Config, GPT1ForCausalLM, prepare_finetuning
 from modeling_gpt1.commands.arguments import parser_of

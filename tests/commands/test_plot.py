@@ -6,7 +6,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from helpers_refusals import refusal
+from support.refusals import refusal
 
 from modeling_gpt1.commands import plot
 

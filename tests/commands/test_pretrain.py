@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from conftest import write_rows
 from datasets import Dataset, IterableDataset
-from helpers_hub_code import HUB_CODE
-from helpers_refusals import refusal
-from helpers_training import resumes_after, without_times
+from support.hub_code import HUB_CODE
+from support.refusals import refusal
+from support.training import resumes_after, without_times
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 from conftest import write_rows
-from helpers_evaluation import only_few_tasks, write_tasks
+from support.evaluation import only_few_tasks, write_tasks
 from transformers import PreTrainedModel
 
 from modeling_gpt1 import GPT1DoubleHeadsModel

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from helpers_wheel import build_wheel, pip
+from support.wheel import build_wheel, pip
 
 from modeling_gpt1 import NOVELS
 from modeling_gpt1.commands import entry

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from datasets import disable_progress_bars, enable_progress_bars
-from helpers_refusals import refusal
+from support.refusals import refusal
 from transformers import RobertaConfig
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from helpers_launch import run_together
+from support.launch import run_together
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
 from modeling_gpt1.commands import finetune

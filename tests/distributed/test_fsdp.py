@@ -6,14 +6,14 @@ resumed run takes them in the same order and agrees to the bit.
 
 import json
 
-import helpers_fsdp
 import pytest
+import support.fsdp
 import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env
-from helpers_fsdp import MAKERS, NUM_UPDATES, record_of
-from helpers_launch import ROOT, run_together
 from safetensors.torch import load_file
+from support.fsdp import MAKERS, NUM_UPDATES, record_of
+from support.launch import ROOT, run_together
 from transformers import BertForSequenceClassification
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
@@ -31,10 +31,10 @@ CLASSES = {
 def folder(tmp_path_factory):
     """What the processes wrote; in float32, for which the file's `mixed_precision` is overridden."""
     folder = tmp_path_factory.mktemp("fsdp")
-    words = ["--config_file", CONFIGURATION, "--mixed_precision", "no", helpers_fsdp.__file__]
+    words = ["--config_file", CONFIGURATION, "--mixed_precision", "no", support.fsdp.__file__]
     arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(words))
     settings = {name: value for name, value in prepare_multi_gpu_env(arguments).items() if name.startswith(PREFIXES)}
-    run_together(2, helpers_fsdp.__file__, folder, **settings)
+    run_together(2, support.fsdp.__file__, folder, **settings)
     return folder
 
 

@@ -5,17 +5,17 @@ Losses and gradient norms agree to a relative 1e-5, weights to 1e-5.
 
 import json
 
-import helpers_pretraining
 import pytest
+import support.pretraining
 import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_simple_launcher_cmd_env
-from helpers_launch import ACCELERATE, IS_AFTER_5_17, restart_together, run_together
-from helpers_pretraining import NUM_ROWS, NUM_UPDATES, ROWS_PER_UPDATE, SAVED_UPDATE, make_model, make_trainer, train
+from support.launch import ACCELERATE, IS_AFTER_5_17, restart_together, run_together
+from support.pretraining import NUM_ROWS, NUM_UPDATES, ROWS_PER_UPDATE, SAVED_UPDATE, make_model, make_trainer, train
 
 from modeling_gpt1 import GPT1ForCausalLM
 
-SCRIPT = helpers_pretraining.__file__
+SCRIPT = support.pretraining.__file__
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,11 @@ Their rows do not divide.
 
 from functools import cache
 
-import helpers_processes
 import pytest
+import support.processes
 import torch
-from helpers_launch import run_together
-from helpers_processes import RESUMED, RUNS_OF, make_trainer, record_of
+from support.launch import run_together
+from support.processes import RESUMED, RUNS_OF, make_trainer, record_of
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def folder_of(tmp_path_factory):
     @cache
     def run(num_processes):
         folder = tmp_path_factory.mktemp(f"uneven-{num_processes}")
-        run_together(num_processes, helpers_processes.__file__, folder)
+        run_together(num_processes, support.processes.__file__, folder)
         return folder
 
     return run

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers_launch import run_together, show_where_it_hangs
+from support.launch import run_together, show_where_it_hangs
 from torch.distributed.tensor import DTensor
 from transformers.distributed import DistributedConfig
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas
 import pytest
-from helpers_launch import python_path
 from hub.stand_in import serve
+from support.launch import python_path
 
 nbformat = pytest.importorskip("nbformat")
 NotebookClient = pytest.importorskip("nbclient").NotebookClient

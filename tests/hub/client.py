@@ -19,10 +19,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from helpers_families import write_family
-from helpers_training import make_tokenizer, make_trainer
 from huggingface_hub import ModelCard
 from huggingface_hub.utils import _http, get_session
+from support.families import write_family
+from support.training import make_tokenizer, make_trainer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import modeling_gpt1

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from helpers_launch import python_path
 from hub.stand_in import StandIn, faults_of_card, serve
 from huggingface_hub import ModelCard
+from support.launch import python_path
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = {

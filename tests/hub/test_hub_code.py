@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from helpers_hub_code import HUB_CODE, HUB_CODE_OF_LSTM, SOURCE
 from hub.open_folders import outputs_of, read_texts
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from safetensors.torch import load_file, save_file
+from support.hub_code import HUB_CODE, HUB_CODE_OF_LSTM, SOURCE
 from transformers import AutoConfig, AutoModel, AutoTokenizer, TrainingArguments
 
 import modeling_gpt1

@@ -11,9 +11,9 @@ import pytest
 import torch
 import transformers
 from accelerate.utils import send_to_device
-from helpers_accelerator import DeviceTensor, Waits, choose, device, to_device, use_stand_in
-from helpers_launch import IS_AFTER_5_17, ROOT
-from helpers_training import CASES, QUIET, Rows, make_collator, make_config, make_model, make_tokenizer, resumes_after
+from support.accelerator import DeviceTensor, Waits, choose, device, to_device, use_stand_in
+from support.launch import IS_AFTER_5_17, ROOT
+from support.training import CASES, QUIET, Rows, make_collator, make_config, make_model, make_tokenizer, resumes_after
 from transformers import Trainer, TrainerCallback, TrainingArguments, modeling_flash_attention_utils
 
 from modeling_gpt1 import (

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from helpers_launch import run_together
+from support.launch import run_together
 
 
 def test_on_the_stand_in(tmp_path):

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 import torch
 from conftest import close
-from helpers_refusals import refusal
+from support.refusals import refusal
 from torch import nn
 from transformers import AttentionInterface, AutoModel, AutoModelForCausalLM
 

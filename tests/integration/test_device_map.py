@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers_packing import planned
+from support.packing import planned
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 import transformers
 from conftest import write_rows
-from helpers_families import write_family
-from helpers_refusals import refusal
-from helpers_training import make_model, make_tokenizer, make_trainer, resumes_after
 from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel, PromptTuningConfig, TaskType, get_peft_model
+from support.families import write_family
+from support.refusals import refusal
+from support.training import make_model, make_tokenizer, make_trainer, resumes_after
 from torch import nn
 
 from modeling_gpt1 import (

@@ -3,8 +3,8 @@
 import pytest
 import torch
 from conftest import make_tiny_model
-from helpers_attention import use_flash
-from helpers_packing import pad, planned, ragged_choices, results
+from support.attention import use_flash
+from support.packing import pad, planned, ragged_choices, results
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification, GPT1Model, packing_gpt1
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from helpers_refusals import refusal
+from support.refusals import refusal
 from transformers import AutoModelForCausalLM, modeling_utils
 from transformers.utils.logging import warning_once
 

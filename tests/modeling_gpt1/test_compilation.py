@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers_training import make_trainer, settings_of
+from support.training import make_trainer, settings_of
 from torch._dynamo.backends.debugging import aot_eager
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -12,7 +12,7 @@ from transformers import CompileConfig, GenerationConfig, StaticCache
 import modeling_gpt1
 from modeling_gpt1.modeling_gpt1 import GPT1Block
 from modeling_gpt1.training.compilation import compiled_blocks, compiled_parts
-from tokenization.planning import plan_batch
+from tokenization.batches.plan import plan_batch
 
 LIMIT = 24  # positions of the tiny models
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 import torch
-from helpers_refusals import refusal
 from huggingface_hub.errors import StrictDataclassError
+from support.refusals import refusal
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig
 
 from modeling_gpt1 import GPT1Config, GPT1LSTMConfig, GPT1Model

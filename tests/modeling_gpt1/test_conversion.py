@@ -9,9 +9,9 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-import helpers_refusals
 import numpy as np
 import pytest
+import support.refusals
 import torch
 from conftest import save, write_bpe
 from safetensors.torch import load_file, save_file
@@ -276,7 +276,7 @@ def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-refusal = partial(helpers_refusals.refusal, convert_checkpoint)
+refusal = partial(support.refusals.refusal, convert_checkpoint)
 
 
 @pytest.fixture

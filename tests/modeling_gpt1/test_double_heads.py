@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from helpers_packing import DELIMITER, EXTRACT, START, pad
-from helpers_refusals import refusal
+from support.packing import DELIMITER, EXTRACT, START, pad
+from support.refusals import refusal
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForMultipleChoice, GPT1ForSequenceClassification

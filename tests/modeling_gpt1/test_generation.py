@@ -5,7 +5,7 @@ import logging
 
 import pytest
 import torch
-from helpers_refusals import refusal
+from support.refusals import refusal
 from transformers import DynamicCache, GenerationConfig, StaticCache, TextIteratorStreamer
 from transformers.masking_utils import create_masks_for_generate
 

@@ -6,8 +6,8 @@ import re
 import pytest
 import torch
 import transformers
-from helpers_refusals import refusal
 from safetensors.torch import load_file, save_file
+from support.refusals import refusal
 
 from modeling_gpt1 import (
     GPT1Config,

@@ -6,8 +6,8 @@ import pytest
 import torch
 import transformers
 from conftest import close, random_ids
-from helpers_refusals import refusal
-from helpers_training import CASES, make_tokenizer, make_trainer, training_log
+from support.refusals import refusal
+from support.training import CASES, make_tokenizer, make_trainer, training_log
 
 from modeling_gpt1 import (
     CausalLMScorer,

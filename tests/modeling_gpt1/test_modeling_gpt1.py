@@ -6,8 +6,8 @@ import warnings
 import pytest
 import torch
 from conftest import close, random_ids
-from helpers_hub_code import HUB_CODE
-from helpers_refusals import refusal
+from support.hub_code import HUB_CODE
+from support.refusals import refusal
 from torch import nn
 from torch.func import functional_call, grad, vmap
 from transformers import AutoModel, AutoModelForCausalLM
@@ -22,7 +22,7 @@ from modeling_gpt1 import (
     GPT1Model,
 )
 from modeling_gpt1.modeling_gpt1 import GPT1LMHead
-from tokenization.planning import plan_batch
+from tokenization.batches.plan import plan_batch
 
 disable_progress_bar()
 

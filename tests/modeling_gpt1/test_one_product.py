@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from helpers_packing import pad, planned, ragged_choices, results
+from support.packing import pad, planned, ragged_choices, results
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2DoubleHeadsModel, GPT2LMHeadModel
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, modeling_gpt1
 from modeling_gpt1.modeling_gpt1 import GPT1Attention, has_one_product
-from tokenization.planning import plan_batch
+from tokenization.batches.plan import plan_batch
 
 # Views, and new memory without numbers.
 WITHOUT_WORK = "view _unsafe_view transpose t permute expand unsqueeze squeeze slice select detach split".split()

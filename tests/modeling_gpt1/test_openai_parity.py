@@ -9,8 +9,8 @@ import math
 
 import pytest
 import torch
-from helpers_hub_code import HUB_CODE
 from safetensors.torch import load_file
+from support.hub_code import HUB_CODE
 from transformers import OpenAIGPTConfig, OpenAIGPTDoubleHeadsModel, OpenAIGPTLMHeadModel, OpenAIGPTModel
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification, GPT1Model

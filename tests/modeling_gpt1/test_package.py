@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-from helpers_hub_code import HUB_CODE, HUB_CODE_OF_LSTM
+from support.hub_code import HUB_CODE, HUB_CODE_OF_LSTM
 
 import modeling_gpt1
 import tokenization
 from modeling_gpt1 import configuration_gpt1
-from tokenization import traversal
+from tokenization.rows import traversals as traversal
 
 ROOT = Path(modeling_gpt1.__file__).parents[1]
 TRAVELLERS = {"configuration_gpt1.py", "layouts_gpt1.py", "loss_gpt1.py", "modeling_gpt1.py", "packing_gpt1.py"}

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from accelerate.utils.operations import slice_tensors
-from helpers_packing import DELIMITER, EXTRACT, START, pad, planned, ragged_choices, results, without_plan
-from helpers_refusals import refusal
-from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer
+from support.packing import DELIMITER, EXTRACT, START, pad, planned, ragged_choices, results, without_plan
+from support.refusals import refusal
+from support.training import CASES, Rows, make_collator, make_model, make_tokenizer
 from transformers import BatchEncoding
 from transformers.integrations.neftune import neftune_post_forward_hook
 

@@ -9,14 +9,14 @@ import math
 
 import pytest
 import torch
-from helpers_packing import planned
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.packing import planned
 from transformers import StaticCache
 
 import modeling_gpt1
 from modeling_gpt1 import GPT1Config
-from tokenization.planning import plan_blocks
+from tokenization.batches.plan import plan_blocks
 
 LENGTH = 12
 TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-8}

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import conftest
 import pytest
 import torch
-from helpers_markup import Markup
+from support.markup import Markup
 
 import modeling_gpt1
 from modeling_gpt1 import NOVELS, GPT1DoubleHeadsModel, GPT1ForCausalLM

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-from helpers_markup import Markup
+from support.markup import Markup
 
 from modeling_gpt1.reproduction import claims, figures
 from modeling_gpt1.reproduction import report as look

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers_launch import TIMEOUT
-from helpers_refusals import refusal
+from support.launch import TIMEOUT
+from support.refusals import refusal
 from transformers import BertConfig, GPT2Config, OpenAIGPTConfig
 
 from modeling_gpt1 import GPT1ForCausalLM

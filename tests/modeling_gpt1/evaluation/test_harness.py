@@ -10,9 +10,9 @@ import pytest
 import torch
 from conftest import SPLIT_IN_TWO_WAYS, byte_level, save, write_rows
 from datasets import Dataset
-from helpers_evaluation import FOLDERS, ROWS, STORY, TEXTS, only_few_tasks, write_tasks
-from helpers_refusals import refusal
 from matplotlib.axes import Axes
+from support.evaluation import FOLDERS, ROWS, STORY, TEXTS, only_few_tasks, write_tasks
+from support.refusals import refusal
 from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel, OpenAIGPTTokenizer
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMForCausalLM

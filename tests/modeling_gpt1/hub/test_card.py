@@ -1,13 +1,13 @@
 """The model card, whole: metadata with the last evaluation, facts of the run, and how it is found."""
 
-import helpers_pretraining
 import pytest
+import support.pretraining
 import transformers
 import yaml
-from helpers_launch import IS_AFTER_5_17
-from helpers_training import CASES, make_model, make_tokenizer, make_trainer
 from hub.stand_in import faults_of_card
 from huggingface_hub import ModelCardData
+from support.launch import IS_AFTER_5_17
+from support.training import CASES, make_model, make_tokenizer, make_trainer
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMDoubleHeadsModel, GPT1Model
 from modeling_gpt1.hub.card import (
@@ -116,7 +116,7 @@ def test_the_card_of_a_model_alone(tiny_model, model_class, facts):
 
 
 def test_the_card_of_a_pre_training(tmp_path):
-    trainer = helpers_pretraining.make_trainer(tmp_path, 1, max_steps=2, eval_strategy="steps", eval_steps=1)
+    trainer = support.pretraining.make_trainer(tmp_path, 1, max_steps=2, eval_strategy="steps", eval_steps=1)
     trainer.train()
     trainer.create_model_card(language="de", dataset=["books/one.txt", "books/two.txt"])
     card = (tmp_path / "README.md").read_text(encoding="utf-8")

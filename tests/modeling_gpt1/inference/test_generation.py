@@ -9,7 +9,7 @@ from transformers import GenerationConfig, TokenizersBackend
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, StopAtStrings, continue_prompts
 from modeling_gpt1.inference import generation
-from tokenization import tokenization_gpt1
+from tokenization.text import tokenization_gpt1
 
 TEXT = "the old farmer walked to the market because he needed a new plough ."
 PROMPTS = ["the old farmer", "a", "he paid five dollars for the ticket and forgot it on the train ."]

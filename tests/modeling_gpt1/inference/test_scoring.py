@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 from conftest import byte_level
-from helpers_refusals import refusal
+from support.refusals import refusal
 from tokenizers import processors
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, tokenization_utils_base
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers_launch import ROOT
+from support.launch import ROOT
 
 from modeling_gpt1.storage import locking
 from modeling_gpt1.storage.locking import one_writer

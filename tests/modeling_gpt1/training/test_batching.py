@@ -5,7 +5,7 @@ import random
 import datasets
 import pytest
 import torch
-from helpers_training import COLUMNS, Rows, make_collator, make_model, make_tokenizer, make_trainer
+from support.training import COLUMNS, Rows, make_collator, make_model, make_tokenizer, make_trainer
 
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.training.batching import length_sampler, read_lengths

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
-from helpers_training import QUIET, WORDS, make_config, make_tokenizer, resumes_after, without_times
+from support.training import QUIET, WORDS, make_config, make_tokenizer, resumes_after, without_times
 from transformers import DataCollatorForLanguageModeling, TrainerCallback, TrainerState
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer

@@ -17,12 +17,12 @@ import datasets
 import pytest
 import torch
 import transformers
-from helpers_hub_code import HUB_CODE
-from helpers_launch import fork_together, run_together
-from helpers_pretraining import Collator
-from helpers_refusals import refusal
-from helpers_training import QUIET, make_trainer, resumes_after, without_times
 from safetensors import safe_open
+from support.hub_code import HUB_CODE
+from support.launch import fork_together, run_together
+from support.pretraining import Collator
+from support.refusals import refusal
+from support.training import QUIET, make_trainer, resumes_after, without_times
 from torch import nn
 from transformers import EarlyStoppingCallback, TrainerCallback
 

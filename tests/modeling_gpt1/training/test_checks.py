@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from helpers_families import COLUMNS, POSITIONS, SIZES, make_family_model, make_family_tokenizer
+from support.families import COLUMNS, POSITIONS, SIZES, make_family_model, make_family_tokenizer
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.inference.task_scores import TaskScores

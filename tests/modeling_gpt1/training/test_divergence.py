@@ -2,9 +2,9 @@
 
 import math
 
-import helpers_pretraining
-import helpers_training
 import pytest
+import support.pretraining
+import support.training
 from transformers import TrainerCallback, TrainingArguments
 
 ADVICE = "Check the weights and the rows for errors, use a lower `learning_rate`"
@@ -36,9 +36,9 @@ class SpoilGradient(Spoil):
 def make_trainer(kind, folder, spoil, **arguments):
     arguments = {"logging_steps": 1, "save_strategy": "steps", "save_steps": 1, "save_total_limit": 1, **arguments}
     if kind == "fine-tuning":
-        trainer = helpers_training.make_trainer("classification", folder, 4, 1, max_steps=6, **arguments)
+        trainer = support.training.make_trainer("classification", folder, 4, 1, max_steps=6, **arguments)
     else:
-        trainer = helpers_pretraining.make_trainer(folder, 1, **arguments)
+        trainer = support.pretraining.make_trainer(folder, 1, **arguments)
     trainer.add_callback(spoil)
     return trainer
 
@@ -80,7 +80,7 @@ def test_a_run_without_logs_says_so_at_its_end(tmp_path):
 
 def test_arguments_of_transformers_stop_by_the_gradient_norm(tmp_path):
     """Their filter replaces the loss."""
-    trainer = helpers_training.make_trainer(
+    trainer = support.training.make_trainer(
         "classification", tmp_path, 4, 1, arguments_class=TrainingArguments, logging_steps=2
     )
     trainer.add_callback(Spoil(1))

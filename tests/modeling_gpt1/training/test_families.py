@@ -1,7 +1,7 @@
 """Configurations of the families: common names of sizes, own names, and the lengths of blocks."""
 
 import pytest
-from helpers_families import make_family_tokenizer
+from support.families import make_family_tokenizer
 from transformers import AutoTokenizer, DistilBertConfig, LlamaConfig, RobertaConfig, T5Config
 
 from modeling_gpt1.training.families import FAMILIES, family_of

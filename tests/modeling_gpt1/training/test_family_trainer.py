@@ -3,7 +3,7 @@
 import pytest
 import torch
 from datasets import Dataset
-from helpers_training import QUIET, resumes_after, without_times
+from support.training import QUIET, resumes_after, without_times
 
 from modeling_gpt1 import GPT1PretrainingArguments
 from modeling_gpt1.training.families import FAMILIES, SENTENCE_LOGITS, FamilyPretrainingTrainer

@@ -1,9 +1,9 @@
 """A search for hyper-parameters goes by the loss, or by the objective of the user; with optuna."""
 
-import helpers_pretraining
-import helpers_training
 import pytest
-from helpers_pretraining import make_dataset
+import support.pretraining
+import support.training
+from support.pretraining import make_dataset
 
 from modeling_gpt1 import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
 
@@ -19,19 +19,19 @@ def make_trainer(kind, folder):
     if kind == "pre-training":
         return GPT1PretrainingTrainer(
             args=GPT1PretrainingArguments(str(folder), **SETTINGS),
-            model_init=helpers_pretraining.make_model,
-            data_collator=helpers_pretraining.Collator(),
+            model_init=support.pretraining.make_model,
+            data_collator=support.pretraining.Collator(),
             train_dataset=make_dataset(False),
             eval_dataset=make_dataset(False),
         )
-    tokenizer = helpers_training.make_tokenizer()
-    model = helpers_training.make_model("classification", tokenizer)
+    tokenizer = support.training.make_tokenizer()
+    model = support.training.make_model("classification", tokenizer)
     return GPT1Trainer(
         args=GPT1TrainingArguments(str(folder), **SETTINGS),
-        model_init=lambda: helpers_training.make_model("classification", tokenizer),
-        data_collator=helpers_training.make_collator(model, tokenizer),
-        train_dataset=helpers_training.Rows("classification"),
-        eval_dataset=helpers_training.Rows("classification", 11),
+        model_init=lambda: support.training.make_model("classification", tokenizer),
+        data_collator=support.training.make_collator(model, tokenizer),
+        train_dataset=support.training.Rows("classification"),
+        eval_dataset=support.training.Rows("classification", 11),
         processing_class=tokenizer,
         compute_metrics=first_score,
     )
@@ -63,7 +63,7 @@ def test_each_trial_has_its_own_lm_coef_and_several_sets_count_alike(tmp_path):
     step, evaluate = trainer.training_step, trainer.evaluate
     trainer.training_step = lambda *args: trained.append(trainer._own_model.config.lm_coef) or step(*args)
     trainer.evaluate = lambda *args, **kwargs: evaluations.append(evaluate(*args, **kwargs)) or evaluations[-1]
-    trainer.eval_dataset = {"a": trainer.eval_dataset, "b": helpers_training.Rows("classification", 3)}
+    trainer.eval_dataset = {"a": trainer.eval_dataset, "b": support.training.Rows("classification", 3)}
     options = {"n_trials": 2, "backend": "optuna", "sampler": optuna.samplers.GridSampler({"lm_coef": [0.0, 2.0]})}
     best = trainer.hyperparameter_search(lambda trial: {"lm_coef": trial.suggest_float("lm_coef", 0, 2)}, **options)
     assert trained in ([0.0, 0.0, 2.0, 2.0], [2.0, 2.0, 0.0, 0.0])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers_training import settings_of
+from support.training import settings_of
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 

@@ -3,8 +3,8 @@
 from dataclasses import fields
 
 import torch
-from helpers_pretraining import LENGTH, NUM_ROWS, make_trainer
-from helpers_training import make_config, make_tokenizer
+from support.pretraining import LENGTH, NUM_ROWS, make_trainer
+from support.training import make_config, make_tokenizer
 from transformers import TrainerCallback
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments

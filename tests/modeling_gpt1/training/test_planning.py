@@ -1,16 +1,16 @@
 """The collators' plans under our trainers: the same training as without."""
 
-import helpers_pretraining
 import pytest
+import support.pretraining
 import torch
-from helpers_training import Rows, make_collator, make_model, make_tokenizer, make_trainer
+from support.training import Rows, make_collator, make_model, make_tokenizer, make_trainer
 from transformers import BatchEncoding
 
 from tokenization import BlockCollator
 
 
 def pretraining(tmp_path, **arguments):
-    trainer = helpers_pretraining.make_trainer(tmp_path, 1, max_steps=3, **arguments)
+    trainer = support.pretraining.make_trainer(tmp_path, 1, max_steps=3, **arguments)
     trainer.data_collator = BlockCollator(make_tokenizer())
     return trainer
 

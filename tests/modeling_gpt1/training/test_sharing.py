@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader, skip_first_batches
-from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer
+from support.training import CASES, Rows, make_collator, make_model, make_tokenizer
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from modeling_gpt1 import GPT1ForMultipleChoice, GPT1ForSequenceClassification

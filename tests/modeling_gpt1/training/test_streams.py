@@ -7,7 +7,7 @@ import datasets
 import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader
-from helpers_pretraining import NUM_ROWS, make_dataset, make_trainer
+from support.pretraining import NUM_ROWS, make_dataset, make_trainer
 from torch.utils.data import DataLoader
 
 from modeling_gpt1.training.sharing import EndlessStream

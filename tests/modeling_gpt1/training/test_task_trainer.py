@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers_families import (
+from support.families import (
     CASES,
     EXAMPLES_PER_UPDATE,
     POSITIONS,
@@ -15,7 +15,7 @@ from helpers_families import (
     record_of,
     whole_record,
 )
-from helpers_training import Rows, settings_of
+from support.training import Rows, settings_of
 from torch import nn
 from transformers import BertConfig, DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
 

@@ -3,11 +3,11 @@
 import math
 from functools import partial
 
-import helpers_pretraining
 import pytest
+import support.pretraining
 import torch
 from datasets import Dataset
-from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer, make_trainer, training_log
+from support.training import CASES, Rows, make_collator, make_model, make_tokenizer, make_trainer, training_log
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from modeling_gpt1 import (
@@ -77,7 +77,7 @@ class TestLogs:
         assert make_trainer("entailment", tmp_path, 4, 2).model.pack_sequences
         assert not make_trainer("entailment", tmp_path, 4, 2, pack_sequences=False).model.pack_sequences
         arguments = GPT1PretrainingArguments(str(tmp_path), use_cpu=True, pack_sequences=False)
-        assert not GPT1PretrainingTrainer(helpers_pretraining.make_model(), arguments).model.pack_sequences
+        assert not GPT1PretrainingTrainer(support.pretraining.make_model(), arguments).model.pack_sequences
 
 
 class TestEvaluation:
@@ -243,7 +243,7 @@ class TestPretraining:
     def test_a_loss_function_of_the_users_own_is_refused(self, tmp_path):
         arguments = GPT1PretrainingArguments(str(tmp_path), use_cpu=True)
         with pytest.raises(ValueError, match="cannot call `compute_loss_func`.*override `compute_loss`"):
-            GPT1PretrainingTrainer(helpers_pretraining.make_model(), arguments, compute_loss_func=lambda *_, **__: 0.0)
+            GPT1PretrainingTrainer(support.pretraining.make_model(), arguments, compute_loss_func=lambda *_, **__: 0.0)
 
     def test_loss_does_not_depend_on_micro_batches(self, tmp_path):
         logs = [
@@ -257,12 +257,12 @@ class TestPretraining:
     @staticmethod
     def _train(tmp_path, batch_size, accumulation):
         sizes = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulation}
-        trainer = helpers_pretraining.make_trainer(tmp_path, 1, train_sampling_strategy="sequential", **sizes)
+        trainer = support.pretraining.make_trainer(tmp_path, 1, train_sampling_strategy="sequential", **sizes)
         trainer.train()
         return [record for record in trainer.state.log_history if "loss" in record]
 
     def test_evaluation_is_exact_for_every_batch_size(self, tmp_path):
-        trainer = helpers_pretraining.make_trainer(tmp_path, 1)
+        trainer = support.pretraining.make_trainer(tmp_path, 1)
         model = trainer.model.eval()
         loss_sum = num_targets = 0
         for row in trainer.eval_dataset:
@@ -290,7 +290,7 @@ class TestPretraining:
 
 
 def test_predictions_of_labelled_blocks_and_evaluation_without_logits(tmp_path):
-    trainer, made = helpers_pretraining.make_trainer(tmp_path, 1), []
+    trainer, made = support.pretraining.make_trainer(tmp_path, 1), []
     trainer.model.register_forward_hook(lambda module, inputs, outputs: made.append(outputs.logits is not None))
     evaluation, prediction = trainer.evaluate(), trainer.predict(trainer.eval_dataset)
     assert made == [False] * 3 + [True] * 3  # batches of 8 of 24 rows

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import transformers
-from helpers_launch import ROOT
+from support.launch import ROOT
 from transformers import Trainer
 
 from modeling_gpt1.training.trainer_internals import ResumableTrainer

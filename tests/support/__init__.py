@@ -1,0 +1,1 @@
+"""What tests share: factories, stand-ins and readers."""

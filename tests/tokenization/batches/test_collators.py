@@ -1,0 +1,311 @@
+"""TraversalCollator against whole literal batches, and the whole message for every mistake in a row or a setting."""
+
+import string
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from support.refusals import refusal
+
+from modeling_gpt1 import prepare_finetuning
+from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens, load_files, load_task
+
+# The words a to z are 1 to 26; pieces for other spellings follow. [s], [$] and [e] become 64, 65 and 66.
+WORDS = [f"{letter}</w>" for letter in string.ascii_lowercase]
+PIECES = [*string.ascii_lowercase, *"[]$<>", "[</w>", "]</w>", "$</w>", "<</w>", "></w>", "\n</w>"]
+
+TEXT = {"text": "sentence", "label": "label"}
+PAIR = {"premise": "one", "hypothesis": "two", "label": "label"}
+SIMILAR = {"text_a": "one", "text_b": "two", "label": "label"}
+CHOICE = {"context": "story", "choices": "endings", "label": "label"}
+
+
+def make_letters(words):
+    tokenizer = GPT1Tokenizer(vocab={piece: at for at, piece in enumerate(["<unk>", *words, *PIECES])}, merges=[])
+    tokenizer.add_control_tokens()
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def letters():
+    """A tokenizer whose ids can be read: a is 1, b is 2, [s] is 64, [$] is 65, [e] is 66."""
+    return make_letters(WORDS)
+
+
+def assert_batch(batch, **expected):
+    """Compares whole tensors: names, values, shapes and types."""
+    assert sorted(batch.keys() - {"plan"}) == sorted(expected)
+    for name, values in expected.items():
+        dtype = torch.bool if name == "choice_mask" else torch.int64
+        dtype = torch.float32 if name == "labels" and any(isinstance(value, float) for value in values) else dtype
+        assert batch[name].dtype == dtype, name
+        assert batch[name].tolist() == values, name
+
+
+def test_similarity(letters):
+    collator = TraversalCollator(letters, "similarity", SIMILAR, num_labels=2)
+    batch = collator([{"one": "a", "two": "b c", "label": 1}, {"one": "d", "two": "e", "label": 0}])
+    assert_batch(
+        batch,
+        input_ids=[[[64, 1, 65, 2, 3, 66], [64, 2, 3, 65, 1, 66]], [[64, 4, 65, 5, 66, 0], [64, 5, 65, 4, 66, 0]]],
+        attention_mask=[[[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]], [[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0]]],
+        mc_token_ids=[[5, 5], [4, 4]],
+        labels=[1, 0],
+    )
+
+
+RAGGED = [
+    {"article": "a b", "question": "c", "endings": ["d"], "label": 0},
+    {"article": "e", "question": "f", "endings": ["g", "h i"], "label": 1},
+]
+
+
+def test_a_different_number_of_choices_has_a_choice_mask(letters):
+    columns = {"context": "article", "question": "question", "choices": "endings", "label": "label"}
+    batch = TraversalCollator(letters, "multiple_choice", columns)(RAGGED)
+    assert_batch(
+        batch,
+        input_ids=[[[64, 1, 2, 3, 65, 4, 66], [0] * 7], [[64, 5, 6, 65, 7, 66, 0], [64, 5, 6, 65, 8, 9, 66]]],
+        attention_mask=[[[1] * 7, [0] * 7], [[1, 1, 1, 1, 1, 1, 0], [1] * 7]],
+        mc_token_ids=[[6, 0], [5, 6]],
+        choice_mask=[[True, False], [True, True]],
+        labels=[0, 1],
+    )
+
+
+def test_padding_to_a_multiple(letters):
+    collator = TraversalCollator(letters, "classification", {"text": "sentence"}, pad_to_multiple_of=4)
+    assert_batch(
+        collator([{"sentence": "a b c"}, {"sentence": "d"}]),
+        input_ids=[[64, 1, 2, 3, 66, 0, 0, 0], [64, 4, 66, 0, 0, 0, 0, 0]],
+        attention_mask=[[1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 0, 0, 0, 0, 0]],
+        mc_token_ids=[4, 2],
+    )
+    assert collator([{"sentence": "a b"}])["input_ids"].tolist() == [[64, 1, 2, 66]]
+
+
+def first_row(tokenizer, traversal, columns, row):
+    """The sequences of one row without their padding."""
+    batch = TraversalCollator(tokenizer, traversal, columns)([row])
+    ids, mask = (batch[name].reshape(-1, batch["input_ids"].shape[-1]) for name in ("input_ids", "attention_mask"))
+    return [sequence[attended.bool()].tolist() for sequence, attended in zip(ids, mask, strict=True)]
+
+
+@pytest.mark.parametrize("context", ["story", ["s1", "s2"], "sentences"])
+@pytest.mark.parametrize("choices", ["endings", ["e1", "e2"], ["e1", "e2", "e3"]])
+@pytest.mark.parametrize("absent", [None, " "])  # a blank cell of a .csv file is an empty text
+def test_texts_and_choices_come_from_one_column_or_several(letters, context, choices, absent):
+    row = {"story": "a b", "s1": "a", "s2": "b", "sentences": ["a", "b"]}
+    row |= {"endings": ["c", "d"], "e1": "c", "e2": "d", "e3": absent, "unused": 7}
+    sequences = first_row(letters, "multiple_choice", {"context": context, "choices": choices}, row)
+    assert sequences == [[64, 1, 2, 65, 3, 66], [64, 1, 2, 65, 4, 66]]
+
+
+@pytest.mark.parametrize("rows", [[{}, {}], [{"label": None}] * 2, [{"label": -1}] * 2, [{"label": -1}, {}]])
+def test_rows_without_labels_make_a_batch_without_labels(letters, rows):
+    batch = TraversalCollator(letters, "classification", TEXT, num_labels=2)([row | {"sentence": "a"} for row in rows])
+    assert sorted(batch) == ["attention_mask", "input_ids", "mc_token_ids", "plan"]
+
+
+def test_minus_one_is_a_label_where_no_label_is_hidden(letters):
+    row = {"sentence": "a", "label": -1.0}
+    collator = TraversalCollator(letters, "classification", TEXT, regression=True)
+    assert "labels" not in collator([row])
+    collator = TraversalCollator(letters, "classification", TEXT, regression=True, hidden_label=None)
+    labels = collator([row])["labels"]
+    assert (labels.tolist(), labels.dtype) == ([-1.0], torch.float32)
+
+
+def test_labels_of_formatted_rows(letters):
+    collator = TraversalCollator(letters, "classification", TEXT, num_labels=2)
+    rows = [{"sentence": "a", "label": np.int64(1)}, {"sentence": "b", "label": torch.tensor(0)}]
+    assert collator(rows)["labels"].tolist() == [1, 0]
+
+
+HOSTILE = "[s] [$] [e] [S] [E] a[s]b [s][e] $ <unk> <UNK> [[e]] [s]</w>".split()
+HOSTILE += ["[ s ]", "[ $ ]", "[e ]", "$ $", "< unk >", " [s] ", "\n[e]\n", "a [$] b [e]"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_never_becomes_a_control_token(letters, text):
+    for traversal, columns, places in [
+        ("classification", {"text": "x"}, [64, 66]),
+        ("entailment", {"premise": "x", "hypothesis": "x"}, [64, 65, 66]),
+        ("similarity", {"text_a": "x", "text_b": "x"}, [64, 65, 66]),
+        ("multiple_choice", {"context": "x", "question": "x", "choices": ["x", "x"]}, [64, 65, 66]),
+    ]:
+        for sequence in first_row(letters, traversal, columns, {"x": text}):
+            assert [token for token in sequence if token >= 64] == places
+            assert (sequence[0], sequence[-1]) == (64, 66)
+
+
+def test_a_check_counts_the_rows_that_are_cut(letters):
+    rows = [{"sentence": "a b c d", "label": 0}, {"sentence": "e", "label": 1}, {"sentence": "f g h", "label": 0}]
+    collator = TraversalCollator(letters, "classification", TEXT, max_length=4)
+    assert collator(rows)["input_ids"].tolist() == [[64, 1, 2, 66], [64, 5, 66, 0], [64, 6, 7, 66]]
+    assert collator.check(Dataset.from_list(rows * 100)) == (300, 200)
+
+
+def test_a_check_finds_a_late_mistake_and_names_its_row(letters):
+    collator = TraversalCollator(letters, "classification", TEXT, num_labels=2)
+    rows = [{"sentence": "a", "label": 1}] * 299
+    assert collator.check(rows) == (299, 0)
+    for mistake, message in [
+        ({"sentence": "a", "label": 2}, "the label is 2 of type int; it needs"),
+        ({"sentence": " ", "label": 1}, "text (column 'sentence') holds ' ' of type str; it needs a text"),
+        ({"sentence": "&nbsp;", "label": 1}, "the text '&nbsp;' has no tokens"),
+    ]:
+        told = refusal(collator.check, [*rows, mistake | {"idx": 4}])
+        assert told.startswith(f"Row 299 of the data: {message}")
+
+
+def error_of(tokenizer, traversal, columns, rows=None, **settings):
+    """The whole message of the ValueError that the settings, or these rows, raise."""
+    if rows is None:
+        return refusal(TraversalCollator, tokenizer, traversal, columns, **settings)
+    return refusal(TraversalCollator(tokenizer, traversal, columns, **settings), rows)
+
+
+@pytest.mark.parametrize(
+    ("traversal", "columns", "settings", "parts"),
+    [
+        ("ranking", TEXT, {}, ['"ranking"', "Choose one of: classification"]),
+        ("entailment", PAIR | {"text": "one"}, {}, ["text; entailment needs premise, hypothesis", "may have label"]),
+        ("multiple_choice", CHOICE | {"answers": "a"}, {}, ["needs context, choices, and may have question, label"]),
+        ("entailment", {"premise": "one"}, {}, ["the roles premise; entailment needs premise, hypothesis"]),
+        ("classification", {"text": "x", "label": ["y", "z"]}, {}, ["name of one column", "['y', 'z']"]),
+        ("multiple_choice", CHOICE, {"regression": True}, ["regression", "right choice's index"]),
+        ("multiple_choice", CHOICE | {"question": "q"}, {"max_length": 5}, ["is 5", "at least 6", "Raise max_length"]),
+    ],
+)
+def test_settings_that_are_refused(letters, traversal, columns, settings, parts):
+    message = error_of(letters, traversal, columns, **settings)
+    assert all(part in message for part in parts)
+
+
+THREE = {"context": "story", "choices": ["e1", "e2", "e3"]}
+A_WORD = "it needs a text of at least one word. Remove or correct"
+A_CLASS = ["an integer from 0 (the first) to 1", "Dataset.class_encode_column"]
+
+
+@pytest.mark.parametrize(
+    ("traversal", "columns", "row", "parts"),
+    [
+        ("classification", TEXT, {"text": "b", "note": "c"}, ["no column 'sentence'", "text, note, idx", "Correct"]),
+        ("entailment", PAIR, {"one": "a", "two": ""}, ["hypothesis (column 'two') holds ''", A_WORD]),
+        ("entailment", PAIR, {"one": " \n\t ", "two": "b"}, ["premise (column 'one') holds ' \\n\\t '", A_WORD]),
+        ("classification", {"text": ["s1", "s2"]}, {"s1": "", "s2": " "}, ["['s1', 's2']", A_WORD]),
+        ("classification", {"text": ["s1", "s2"]}, {"s1": "a", "s2": 3}, ["3 of type int", A_WORD]),
+        ("classification", TEXT, {"sentence": None}, ["None of type NoneType", A_WORD]),
+        ("multiple_choice", CHOICE, {"story": "a", "endings": ["b", ""]}, ["(column 'endings')", A_WORD]),
+        ("multiple_choice", THREE, {"story": "a", "e1": "b", "e2": None, "e3": "c"}, ["'e1', 'e2', 'e3'", "None of"]),
+        ("multiple_choice", THREE, {"story": "a", "e1": "b", "e2": "", "e3": "c"}, ["holds ''", A_WORD]),
+        ("multiple_choice", THREE, {"story": "a", "e1": "", "e2": "", "e3": ""}, ["holds None", A_WORD]),
+        ("multiple_choice", CHOICE, {"story": "a", "endings": []}, ["holds None", A_WORD]),
+        ("multiple_choice", CHOICE, {"story": "a", "endings": None}, ["holds None"]),
+        ("multiple_choice", CHOICE, {"story": "a", "endings": "b"}, ["one text, 'b'", "list of texts"]),
+        ("classification", TEXT, {"sentence": "b", "label": 2}, ["label is 2", *A_CLASS]),
+        ("classification", TEXT, {"sentence": "b", "label": -2}, ["label is -2", *A_CLASS]),
+        ("multiple_choice", CHOICE, {"story": "a", "endings": ["b", "c"], "label": 2}, ["is 2", "(the first) to 1. "]),
+        ("classification", TEXT, {"sentence": "a", "label": "1"}, ["'1' of type str", *A_CLASS]),
+        ("classification", TEXT, {"sentence": "a", "label": 1.0}, ["1.0 of type float", *A_CLASS]),
+        ("classification", TEXT, {"sentence": "a", "label": torch.tensor([1, 2])}, ["[1, 2] of type list", *A_CLASS]),
+        ("similarity", SIMILAR, {"one": "a", "two": "b", "label": "3.5"}, ["'3.5' of type str", "a finite number"]),
+        ("similarity", SIMILAR, {"one": "a", "two": "b", "label": float("nan")}, ["nan of type float", "a finite"]),
+        ("similarity", SIMILAR, {"one": "a", "two": "b", "label": -100.0}, ["-100.0", "takes for no label"]),
+    ],
+)
+def test_rows_that_are_refused(letters, traversal, columns, row, parts):
+    settings = {"similarity": {"regression": True}, "classification": {"num_labels": 2}}.get(traversal, {})
+    message = error_of(letters, traversal, columns, [row | {"idx": 5}], **settings)
+    assert message.startswith("Row 0 of the batch") and all(part in message for part in parts)
+
+
+def test_text_without_a_token(letters, monkeypatch):
+    monkeypatch.setattr(GPT1Tokenizer, "__call__", lambda self, texts, **options: {"input_ids": [[1], []]})
+    assert "given an empty text" in error_of(letters, "classification", TEXT, [{"sentence": "a"}, {"sentence": "b"}])
+
+
+@pytest.mark.parametrize("row", [{}, {"label": None}, {"label": -1}])
+def test_rows_with_and_without_a_label(letters, row):
+    rows = [{"sentence": "a", "label": 1}, {"sentence": "b", "idx": 9} | row]
+    message = error_of(letters, "classification", TEXT, rows)
+    assert f"Row 1 of the batch has no label (column 'label' holds {row.get('label')})" in message
+    assert "Row 0 of the batch has one" in message and "Label or remove such rows" in message
+    assert ("set hidden_label=None" in message) == (row == {"label": -1})
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda _: TraversalCollator("folder", "classification", TEXT), "`tokenizer` is a str. Pass what `open_token"),
+        (lambda _: add_control_tokens(torch.nn.Linear(1, 1)), "`tokenizer` is a Linear. Pass what `open_tokenizer`"),
+        (lambda letters: TraversalCollator(letters, "classification", ["text"]), r"is \['text'\]. Name the column of"),
+        (
+            lambda of: TraversalCollator(of, "classification", TEXT)({"sentence": "a"}),
+            "but one dict was given. Pass `.row.`",
+        ),
+        (
+            lambda of: TraversalCollator(of, "classification", TEXT)(["a text"]),
+            "dict of columns, but 'a text' was given",
+        ),
+        (lambda of: TraversalCollator(of, "classification", TEXT).check([], "'train'"), "no rows in 'train'"),
+        (lambda _: load_files({}, "classification", ["text"]), r"`columns` is \['text'\]. Name .* {'text': 'review'}"),
+        (lambda _: load_task({"text": "review"}), "A task is a dict. Pass a name, or the first that `load_files`"),
+        (lambda of: TraversalCollator(of, "classification", TEXT, max_length="48"), "max_length is '48', but"),
+        (lambda _: prepare_finetuning(torch.nn.Linear(1, 1), "sst2"), "`model` is a Linear. Pass a folder, a hub id"),
+    ],
+)
+def test_other_kinds_of_arguments(letters, use, message):
+    with pytest.raises(ValueError, match=message):
+        use(letters)
+
+
+def pairs(number=40):
+    return [{"one": f"{'a ' * (place % 7 + 1)}b", "two": "c d", "label": place % 2} for place in range(number)]
+
+
+def test_a_check_encodes_each_text_once(letters, monkeypatch):
+    texts, encode = [], TraversalCollator._encode
+    monkeypatch.setattr(TraversalCollator, "_encode", lambda self, new: texts.extend(new) or encode(self, new))
+    collator = TraversalCollator(letters, "similarity", SIMILAR, max_length=9)
+    rows, longest = Dataset.from_list(pairs()).with_format("torch"), [min(9, 7 + place % 7) for place in range(40)]
+    assert collator.check(rows) == (40, 22) and len(texts) == len(set(texts)) == 8
+    assert collator.lengths(rows) == longest and len(texts) == 8
+
+
+@pytest.mark.parametrize("form", ["numpy", "torch"])
+def test_lists_in_rows_of_another_format(letters, form):
+    rows = Dataset.from_list([{"story": "a", "endings": ["b", "c"], "several": [0, 1]}] * 2).with_format(form)
+    of_labels = {"num_labels": 2, "multi_label": True}
+    collator = TraversalCollator(letters, "classification", {"text": "story", "label": "several"}, **of_labels)
+    assert collator(list(rows))["labels"].tolist() == [[0.0, 1.0]] * 2
+    assert TraversalCollator(letters, "multiple_choice", CHOICE)(list(rows))["input_ids"].shape[:2] == (2, 2)
+
+
+def check_of(collator, rows, needs_labels):
+    """What a check of the rows returns, or its message."""
+    try:
+        return collator.check(rows, "split 'train'", needs_labels)
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("needs_labels", [True, False, None])
+@pytest.mark.parametrize("label", [-1, None, 2])
+def test_which_rows_may_lack_a_label(letters, label, needs_labels):
+    collator = TraversalCollator(letters, "similarity", SIMILAR, num_labels=2)
+    rows = pairs()
+    rows[31]["label"] = label
+    found = check_of(collator, Dataset.from_list(rows), needs_labels)
+    assert found == (40, 0) if needs_labels is False and label != 2 else found.startswith("Row 31 of split 'train'")
+    hidden = [{**row, "label": -1} for row in pairs()]
+    assert (check_of(collator, hidden, needs_labels) == (40, 0)) == (not needs_labels)
+
+
+@pytest.mark.parametrize("label", [-1, 0, 1, 2])
+def test_a_check_of_choices_knows_how_many_a_row_has(letters, label):
+    rows = [{"story": "a", "endings": ["b", "c"], "label": 1}, {"story": "a", "endings": ["b"], "label": label}]
+    collator = TraversalCollator(letters, "multiple_choice", CHOICE | {"label": "label"})
+    assert (check_of(collator, Dataset.from_list(rows), True) == (2, 0)) == (label == 0)

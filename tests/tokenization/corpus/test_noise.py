@@ -1,0 +1,182 @@
+"""Batches of the other families' pre-training: literal batches, shares of masks, and what the noise depends on."""
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from transformers import DataCollatorForLanguageModeling
+
+from tokenization import GPT1Tokenizer
+from tokenization.corpus import noise
+from tokenization.corpus.noise import InfillingCollator, MaskedCollator, NextSentenceCollator, SentenceOrderCollator
+from tokenization.text.forms import family_tokenizer
+
+COLLATORS = {"roberta": MaskedCollator, "bert": NextSentenceCollator}
+COLLATORS |= {"albert": SentenceOrderCollator, "bart": InfillingCollator}
+ROWS = [{"input_ids": [5, 6, 7, 8, 9]}, {"input_ids": [10, 11, 12]}]
+PAD, CLS, SEP, MASK = 0, 61, 62, 63
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    vocab = ["<unk>", *(f"{letter}</w>" for letter in ".abcdefghijklmnopqrstuvwxyz")]
+    vocab += [str(index) for index in range(60 - len(vocab))]
+    plain = GPT1Tokenizer(vocab={token: index for index, token in enumerate(vocab)}, merges=[])
+    made = family_tokenizer(plain, "bert")
+    assert (made.pad_token_id, made.cls_token_id, made.sep_token_id, made.mask_token_id) == (PAD, CLS, SEP, MASK)
+    return made
+
+
+def make(family, tokenizer, seed=0, share=None, blocks=ROWS):
+    """A collator; `share` 0 masks nothing, 1 masks every token."""
+    collator = COLLATORS[family](tokenizer, seed, blocks)
+    if share is not None:
+        collator._masks = DataCollatorForLanguageModeling(
+            tokenizer, mlm_probability=share, mask_replace_prob=1.0, random_replace_prob=0.0
+        )
+    return collator
+
+
+def make_rows(number, length, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [{"input_ids": torch.randint(1, 60, (length,), generator=generator).tolist()} for _ in range(number)]
+
+
+def in_turn(monkeypatch, name, *values):
+    """Replaces draws of the module by these values, one for each call."""
+    rest = iter(values)
+    monkeypatch.setattr(noise, name, lambda *arguments: next(rest))
+
+
+def as_lists(batch):
+    return {name: part.tolist() for name, part in batch.items()}
+
+
+def test_masked_blocks(tokenizer):
+    assert as_lists(make("roberta", tokenizer, share=1.0)(ROWS)) == {
+        "input_ids": [[CLS, MASK, MASK, MASK, MASK, MASK, SEP], [CLS, MASK, MASK, MASK, SEP, PAD, PAD]],
+        "attention_mask": [[1] * 7, [1, 1, 1, 1, 1, 0, 0]],
+        "labels": [[-100, 5, 6, 7, 8, 9, -100], [-100, 10, 11, 12, -100, -100, -100]],
+    }
+    unmasked = as_lists(make("roberta", tokenizer, share=0.0)(ROWS))
+    assert unmasked["input_ids"] == [[CLS, 5, 6, 7, 8, 9, SEP], [CLS, 10, 11, 12, SEP, PAD, PAD]]
+    assert unmasked["labels"] == [[-100] * 7] * 2
+
+
+@pytest.mark.parametrize(
+    ("family", "draws", "second", "label"),
+    [
+        # The second block is cut after 1 + 0 tokens, and gets the end of block 0.
+        ("bert", (1, 0, 0, 1, 0), [CLS, 10, SEP, 8, 9, SEP, PAD, PAD], "next_sentence_label"),
+        # It is cut after 1 + 1 tokens, and its parts change places.
+        ("albert", (1, 0, 1, 1), [CLS, 12, SEP, 10, 11, SEP, PAD, PAD], "sentence_order_label"),
+    ],
+)
+def test_pairs_of_segments(family, draws, second, label, tokenizer, monkeypatch):
+    """The first block is cut after 1 + 1 tokens, and goes on."""
+    in_turn(monkeypatch, "_draw", *draws)
+    assert as_lists(make(family, tokenizer, share=0.0)(ROWS)) == {
+        "input_ids": [[CLS, 5, 6, SEP, 7, 8, 9, SEP], second],
+        "token_type_ids": [[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 0, 0]],
+        "attention_mask": [[1] * 8, [1, 1, 1, 1, 1, 1, 0, 0]],
+        "labels": [[-100] * 8] * 2,
+        label: [0, 1],
+    }
+
+
+def test_a_block_that_is_drawn_for_itself_continues(tokenizer, monkeypatch):
+    """What a label calls random must not be the continuation."""
+    in_turn(monkeypatch, "_draw", 1, 1, 0)
+    batch = make("bert", tokenizer, share=1.0)(ROWS[:1])
+    assert batch["labels"].tolist() == [[-100, 5, 6, -100, 7, 8, 9, -100]]
+    assert batch["next_sentence_label"].tolist() == [0]
+
+
+def test_infilling(tokenizer, monkeypatch):
+    stop = tokenizer(".", add_special_tokens=False)["input_ids"][0]
+    rows = [{"input_ids": [5, 6, stop, 7, stop, 8, 9]}, {"input_ids": [10, 11]}]
+    # The sentences come as third, first, second: 8 9 5 6 . 7 . — spans of 2 and 0 tokens are the second and fifth of
+    # seven places. The second block has one sentence and no span.
+    in_turn(monkeypatch, "_span_lengths", [2, 0], [])
+    in_turn(monkeypatch, "_shuffled", [2, 0, 1], [4, 1, 0, 2, 3, 5, 6], [0], [0, 1])
+    assert as_lists(make("bart", tokenizer)(rows)) == {
+        "input_ids": [[CLS, 8, MASK, 6, stop, MASK, 7, stop, SEP], [CLS, 10, 11, SEP] + [PAD] * 5],
+        "attention_mask": [[1] * 9, [1] * 4 + [0] * 5],
+        "decoder_input_ids": [[SEP, CLS, 5, 6, stop, 7, stop, 8, 9], [SEP, CLS, 10, 11] + [PAD] * 5],
+        "labels": [[CLS, 5, 6, stop, 7, stop, 8, 9, SEP], [CLS, 10, 11, SEP] + [-100] * 5],
+    }
+
+
+@pytest.mark.parametrize("family", ["roberta", "bert", "albert"])
+def test_shares_of_masks(tokenizer, family):
+    rows = make_rows(200, 100)
+    batch = make(family, tokenizer, blocks=rows)(rows)
+    is_label = batch["labels"] != -100
+    labels, inputs = batch["labels"][is_label], batch["input_ids"][is_label]
+    # Four standard deviations of a share p of n tokens are 4 √(p (1 − p) / n).
+    assert abs(len(labels) / 20_000 - 0.15) < 0.0101
+    is_masked, is_kept = inputs == MASK, inputs == labels
+    assert abs(is_masked.float().mean() - 0.8) < 0.03
+    assert abs(is_kept.float().mean() - 0.1) < 0.025  # one in 64 random tokens is the old one
+    is_special = (batch["input_ids"] == CLS) | (batch["input_ids"] == SEP)
+    assert set(batch["input_ids"][~is_label].tolist()).isdisjoint({MASK})
+    assert is_special[:, 0].all() and not is_label[:, 0].any()
+    for name in ("next_sentence_label", "sentence_order_label"):
+        if name in batch:
+            assert abs(batch[name].float().mean() - 0.5) < 0.142
+
+
+def test_shares_of_spans(tokenizer):
+    rows = [{"input_ids": list(range(2, 52))} for _ in range(40)]
+    lengths = []
+    for seed, row in enumerate(rows):
+        (ids,) = make("bart", tokenizer, seed)([row])["input_ids"].tolist()
+        kept, num_spans = [token for token in ids[1:-1] if token != MASK], ids.count(MASK)
+        assert len(kept) == 35 and kept == sorted(kept)  # 30 % of 50 tokens are masked, the others stay in order
+        lengths.append(15 / num_spans)
+    assert 2.2 < sum(lengths) / len(lengths) < 3.8
+
+
+def test_a_short_text_does_not_grow(tokenizer):
+    for seed in range(300):
+        rows = [{"input_ids": [7] * length} for length in (2, 3, 5)]
+        lengths = make("bart", tokenizer, seed)(rows)["attention_mask"].sum(1).tolist()
+        assert all(length <= most for length, most in zip(lengths, (4, 5, 7), strict=True))
+
+
+@pytest.mark.parametrize("family", COLLATORS)
+def test_noise_depends_on_seed_pass_and_row_alone(tokenizer, family):
+    rows = make_rows(6, 40)
+    random_state = torch.get_rng_state()
+    batch = make(family, tokenizer, blocks=rows)(rows)
+    for index, row in enumerate(rows):  # alone, after other rows, in another collator
+        collator = make(family, tokenizer, blocks=rows)
+        collator(rows[:index] or rows)
+        (alone,) = collator([row])["input_ids"].tolist()
+        assert batch["input_ids"][index].tolist()[: len(alone)] == alone
+    assert not torch.equal(batch["input_ids"], make(family, tokenizer, 1, blocks=rows)(rows)["input_ids"])
+    assert torch.equal(torch.get_rng_state(), random_state)
+
+
+@pytest.mark.parametrize("family", COLLATORS)
+def test_an_evaluation_has_noise_of_its_own(tokenizer, family):
+    rows = make_rows(4, 40)
+    collator = make(family, tokenizer, blocks=rows)
+    before = collator.for_evaluation(rows)(rows)["input_ids"]
+    assert not torch.equal(before, collator(rows)["input_ids"])
+    collator.set_epoch(3)
+    assert torch.equal(before, collator.for_evaluation(rows)(rows)["input_ids"])
+    assert collator.for_evaluation(rows[:2]).blocks == rows[:2]  # not those of the training
+
+
+@pytest.mark.parametrize("family", COLLATORS)
+def test_workers_that_last_draw_the_same_noise(tokenizer, family):
+    rows = make_rows(6, 20)
+    collator = make(family, tokenizer, blocks=rows)
+    with_workers, seen = DataLoader(rows, 2, collate_fn=collator, num_workers=2, persistent_workers=True), set()
+    for epoch in range(2):
+        collator.set_epoch(epoch)
+        seen.add(str(collator(rows)["input_ids"].tolist()))
+        expected = [collator(rows[start : start + 2]) for start in (0, 2, 4)]
+        for batch, wanted in zip(with_workers, expected, strict=True):
+            assert as_lists(batch) == as_lists(wanted)
+    assert len(seen) == 2

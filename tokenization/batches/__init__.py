@@ -1,0 +1,1 @@
+"""Collators, and the plan of a batch."""

@@ -1,0 +1,1 @@
+"""From text to ids and back: tokenizer, word rules, control tokens, the forms of other tokenizers."""

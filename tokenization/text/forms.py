@@ -1,0 +1,162 @@
+"""Other families: GPT-1's BPE with the special tokens of BERT, RoBERTa, ALBERT or BART, and the form of any tokenizer.
+
+GPT-1 reads the sequences of `traversal.py`. Models of other families read what their tokenizer writes around one text
+or a pair, such as BERT's `[CLS] a [SEP] b [SEP]`, with its segments (`token_type_ids`), cut and padded by it. Sources
+of the forms: section 3.1 of "BERT" (Devlin et al. 2019, https://arxiv.org/abs/1810.04805), which ALBERT shares;
+`RobertaTokenizer` and `BartTokenizer` of transformers.
+
+Shape legend: B examples, C sequences per example, T tokens.
+"""
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from itertools import chain
+
+import torch
+from tokenizers import Tokenizer, processors
+from transformers import PreTrainedTokenizerBase, TokenizersBackend
+
+from ..rows.traversals import Traversal
+from .control_tokens import keep_text_as_text
+from .tokenization_gpt1 import GPT1Tokenizer
+
+FAMILY_TOKENS = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+# One text, a pair, and the inputs of the model. ":1" marks the second segment.
+_BERT = ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ["input_ids", "token_type_ids", "attention_mask"])
+_ROBERTA = ("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B [SEP]", ["input_ids", "attention_mask"])
+AS_TEXT = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+FORMS = {"bert": _BERT, "albert": _BERT, "roberta": _ROBERTA, "bart": _ROBERTA}
+
+
+class FamilyForm:
+    """Makes batches of examples in the form of a tokenizer.
+
+    Args:
+        tokenizer: any tokenizer that can pad.
+        kind: what is made of the texts of an example: one text, a pair, or pairs of the first with each other text.
+        max_length: maximum tokens of a sequence.
+
+    Raises:
+        ValueError: the tokenizer has no padding token, or no tokens for text; `max_length` has no room for the special
+            tokens and one token of each text.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: Traversal, max_length: int):
+        if tokenizer.pad_token_id is None:
+            raise ValueError(
+                f"{type(tokenizer).__name__} has no padding token, but batches are padded. Set its `pad_token`, for "
+                "example to its end-of-text token: `tokenizer.pad_token = tokenizer.eos_token`."
+            )
+        any_word(tokenizer)
+        self.tokenizer, self.kind = tokenizer, kind
+        num_texts = min(len(kind.names), 2)
+        self.num_special = tokenizer.num_special_tokens_to_add(pair=num_texts == 2)
+        if max_length < (needed := self.num_special + num_texts):
+            raise ValueError(
+                f"max_length is {max_length}, but at least {needed} is needed with {type(tokenizer).__name__}: its "
+                "special tokens and one token of each text. Raise it."
+            )
+        special = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
+        self._not_text = {token: token_id for token, token_id in special if token_id != tokenizer.unk_token_id}
+
+    def as_text(self, text: str) -> str:
+        """A text that has no special tokens: T5's vocabulary has `</s>` as a piece of text, also in full width."""
+        for token, token_id in self._not_text.items():
+            found = text if token in text or text.isascii() else unicodedata.normalize("NFKC", text)
+            if token in found and token_id in self.tokenizer(text, **AS_TEXT)["input_ids"]:
+                text = found.replace(token, " ")
+        return text
+
+    def batch(
+        self, examples: Sequence[list[str]], max_length: int, both_orders: bool, pad_to_multiple_of: int | None
+    ) -> dict[str, torch.Tensor]:
+        """`input_ids`, `attention_mask` and, if the tokenizer has segments, `token_type_ids`, each `[B, C, T]`.
+
+        Where the numbers of choices differ, `choice_mask`, bool `[B, C]`, is False at an absent choice. Its place
+        holds the example's first choice: models need some token to attend to.
+        """
+        rows = [[texts] for texts in examples]
+        if self.kind.has_choices:
+            rows = [[[context, choice] for choice in choices] for context, *choices in examples]
+        elif both_orders:
+            rows = [[texts, texts[::-1]] for texts in examples]
+        num_sequences = max(map(len, rows))
+        flat = [texts for row in rows for texts in row + row[:1] * (num_sequences - len(row))]
+        options = {"split_special_tokens": True, "truncation": True, "max_length": max_length, "padding": True}
+        options |= {"return_attention_mask": True, "return_tensors": "pt", "pad_to_multiple_of": pad_to_multiple_of}
+        batch = self.tokenizer(*map(list, zip(*flat, strict=True)), **options)
+        batch = {name: tensor.unflatten(0, (len(rows), num_sequences)) for name, tensor in batch.items()}
+        num_present = torch.tensor(list(map(len, rows)))
+        if (num_present < num_sequences).any():
+            batch["choice_mask"] = torch.arange(num_sequences) < num_present[:, None]
+        return batch
+
+
+def any_word(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A text of ordinary tokens."""
+    specials = set(tokenizer.all_special_ids)
+    ordinary = (token_id for token_id in range(len(tokenizer)) if token_id not in specials)
+    for text in chain(["a"], (tokenizer.decode([token_id]) for token_id in ordinary)):
+        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] if text.strip() else []
+        if ids and specials.isdisjoint(ids):
+            return text
+    raise ValueError(
+        f"{type(tokenizer).__name__} has no tokens for text, only {len(tokenizer)} special ones: transformers makes "
+        "such a tokenizer where a folder has no files of one. Pass the tokenizer that belongs to the model."
+    )
+
+
+def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a family with the tokens of another one.
+
+    One that has all special tokens, such as one that was made here, is returned itself, with its own form, but without
+    segments for a family that has none.
+
+    Text never becomes a special token here, whatever it spells. Who opens the saved tokenizer may write `[MASK]` into
+    a text, as for other masked models. `[PAD]` gets the id 0, because RoBERTa counts positions from the id of padding.
+    The token that had it, `<unk>`, moves to the end, before `[CLS]`, `[SEP]` and `[MASK]`. All other ids stay, so a
+    text has the same ids for each family.
+
+    `AutoTokenizer` opens the saved tokenizer without this package.
+
+    Args:
+        tokenizer: a [`GPT1Tokenizer`] without control tokens, or one that has a padding, class, separator and mask
+            token, such as BERT's own.
+        family: "bert", "roberta", "albert" or "bart".
+
+    Raises:
+        ValueError: the tokenizer is of another kind, or has control tokens.
+    """
+    if all(getattr(tokenizer, name) is not None for name in FAMILY_TOKENS):
+        keep_text_as_text(tokenizer, is_saved=False)
+        if "token_type_ids" not in FORMS[family][2]:
+            names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+            tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names  # the latter is saved
+        return tokenizer
+    if not isinstance(tokenizer, GPT1Tokenizer) or tokenizer.has_control_tokens:
+        raise ValueError(
+            f"{type(tokenizer).__name__} lacks some of {', '.join(FAMILY_TOKENS)}, which {family} needs. Give GPT-1's "
+            "BPE, as saved with the pre-trained model and not a fine-tuned one, or a tokenizer with all of these."
+        )
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    tokens = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
+    pad, *others = FAMILY_TOKENS.values()
+    vocab = [pad, *tokens[1:], tokens[0], *others]
+    content["model"]["vocab"] = {token: index for index, token in enumerate(vocab)}
+    content["added_tokens"], content["padding"], content["truncation"] = [], None, None
+    backend = Tokenizer.from_str(json.dumps(content))
+    single, pair, model_input_names = FORMS[family]
+    backend.post_processor = processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=[(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    )
+    ends = {} if family == "bert" else {"bos_token": "[CLS]", "eos_token": "[SEP]"}
+    made = TokenizersBackend(
+        tokenizer_object=backend,
+        unk_token=tokenizer.unk_token,
+        model_input_names=model_input_names,
+        **FAMILY_TOKENS,
+        **ends,
+    )
+    keep_text_as_text(made, is_saved=False)
+    return made

@@ -1,0 +1,267 @@
+"""GPT-1's tokenizer: the paper's preparation of text and its BPE as one native `tokenizers` pipeline.
+
+Follows section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018) and the
+released `text_utils.py` (https://github.com/openai/finetune-transformer-lm/blob/master/text_utils.py). The rules
+for words are in `word_rules.py`; the saved `tokenizer.json` contains all of it.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+from transformers import (
+    AutoTokenizer,
+    BatchEncoding,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TokenizersBackend,
+)
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text
+from .encodings_on_demand import encode_ids_first
+from .joining import join_continuation, join_words
+from .word_rules import preparation
+
+END_OF_WORD = "</w>"
+NEWLINE = "\n" + END_OF_WORD
+# transformers' own tokenizer prepares text differently from the released code: GPT1Tokenizer replaces it.
+GPT1_CLASSES = ("GPT1Tokenizer", "OpenAIGPTTokenizer", "OpenAIGPTTokenizerFast")
+GPT1_TYPES = (None, "gpt1", "gpt1-lstm", "openai-gpt")  # None: a folder of a tokenizer alone
+ANY_WORD = "word"
+CACHED_WORDS = 1 << 15  # five novels have half as many words; the library keeps 10,000
+REPEATED_WORDS = 1 << 10
+
+
+class GPT1Tokenizer(TokenizersBackend):
+    """Encodes text as GPT-1's ids: prepared as by the released code, lower case, BPE with `</w>` at the end of a word.
+
+    Args:
+        vocab (`dict[str, int]` or path, *optional*): token to id; only the unknown token if left out.
+        merges (`list[tuple[str, str]]` or path, *optional*): the merges, most frequent first.
+        unk_token (`str`, defaults to `"<unk>"`): stands for a character that the vocabulary does not have.
+        pad_token (`str`, defaults to `"<unk>"`): id 0, as the released code pads; the attention mask hides it.
+        kwargs: further arguments of `TokenizersBackend`; `start_token`, `delimiter_token` and `extract_token` name the
+            control tokens of a tokenizer for fine-tuning (see `add_control_tokens`).
+
+    Text never becomes a control token or the unknown token, whatever it spells: `split_special_tokens` is always on,
+    even where `AutoTokenizer` opens the folder without this package. Only there can `split_special_tokens=False` turn
+    it off, for one call or for good; text that spells `[e]` then becomes the control token. A bare
+    `tokenizers.Tokenizer.from_file` ignores the setting: set its `encode_special_tokens = True`. Words of `add_tokens`
+    are found as they are written, capitals included.
+
+    `decode(…, clean_up_tokenization_spaces=True)` joins words and punctuation: `"don't," she said` instead of
+    `" do n't , " she said`. If the attribute `goes_on` is set, as by `pipeline("text-generation", folder)`, texts are
+    prompts, encoded without control tokens, and decoded text is their continuation: its words are joined, and it
+    begins with a space where its first word needs one.
+    """
+
+    vocab_files_names = {"vocab_file": "vocab.json", "merges_file": "merges.txt", "tokenizer_file": "tokenizer.json"}
+    model_input_names = ["input_ids", "attention_mask"]
+    model = BPE
+    SPECIAL_TOKENS_ATTRIBUTES = [*TokenizersBackend.SPECIAL_TOKENS_ATTRIBUTES, *CONTROL_TOKENS]
+
+    def __init__(
+        self,
+        vocab: dict[str, int] | str | os.PathLike | None = None,
+        merges: list[tuple[str, str]] | str | os.PathLike | None = None,
+        unk_token: str = "<unk>",
+        pad_token: str = "<unk>",
+        **kwargs,
+    ):
+        vocab = {str(unk_token): 0} if vocab is None else vocab
+        options = {"cache_capacity": CACHED_WORDS, "end_of_word_suffix": END_OF_WORD, "unk_token": str(unk_token)}
+        self._tokenizer = Tokenizer(BPE(vocab=vocab, merges=merges or [], **options))
+        _prepare(self._tokenizer)
+        kwargs["split_special_tokens"] = True
+        kwargs.pop("auto_map", None)  # of whoever saved it; not to be published with what is saved next
+        self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
+        # GPT-1 has none, but lm-evaluation-harness neither scores nor generates without one.
+        kwargs.setdefault("eos_token", kwargs.get("extract_token", unk_token))
+        self.goes_on = False
+        super().__init__(unk_token=unk_token, pad_token=pad_token, **kwargs)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | os.PathLike, *args, **kwargs) -> "GPT1Tokenizer":
+        """As in transformers: a folder or hub id with `tokenizer.json`, or with `vocab.json` and `merges.txt`.
+
+        Raises:
+            ValueError: none of these files is there, or they belong to another kind of tokenizer.
+        """
+        tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        if not any(token.endswith(END_OF_WORD) for token in tokenizer.get_vocab()):
+            found = f"has no tokenizer of GPT-1's kind: no token ends in {END_OF_WORD}"
+            if len(tokenizer) == 1 and not os.path.isdir(pretrained_model_name_or_path):
+                found = "is no folder here, and no id of the hub whose tokenizer could be opened"
+            raise ValueError(
+                f"{pretrained_model_name_or_path} {found}. Give the folder or hub id of one, with tokenizer.json, or "
+                "vocab.json and merges.txt; `tokenization.open_tokenizer` opens other kinds, too."
+            )
+        if kwargs.get("_from_pipeline") == "text-generation":
+            tokenizer.goes_on = True
+        return tokenizer
+
+    @classmethod
+    def from_openai(cls, encoder_json: str | os.PathLike, merges: str | os.PathLike, **kwargs) -> "GPT1Tokenizer":
+        """Opens the tokenizer in OpenAI's two files.
+
+        Args:
+            encoder_json (path): `encoder_bpe_40000.json`, token to id.
+            merges (path): `vocab_40000.bpe`, one merge a line after a `#version` line.
+            kwargs: arguments of the constructor.
+        """
+        vocab, pairs = BPE.read_file(str(encoder_json), str(merges))
+        return cls(vocab=vocab, merges=pairs, **kwargs)
+
+    @classmethod
+    def train(
+        cls,
+        files_or_iterator: str | os.PathLike | Iterable,
+        num_merges: int = 40000,
+        min_frequency: int = 2,
+        show_progress: bool = True,
+        **kwargs,
+    ) -> "GPT1Tokenizer":
+        """
+        Learns a BPE from text, which is read once, as a stream. The same text gives the same tokenizer. No character
+        of the text is ever unknown: the alphabet has each of them, both inside and at the end of a word.
+
+        Args:
+            files_or_iterator (path, list of paths, or iterator of `str`): a corpus as in `training_texts`, or texts
+                of your own; a list always means files, so pass a list of texts as `iter(texts)`.
+            num_merges (`int`, defaults to 40000): merges to learn; fewer if the text has no more.
+            min_frequency (`int`, defaults to 2): a pair of symbols seen less often is not merged.
+            show_progress (`bool`, defaults to `True`): show progress bars.
+            kwargs: arguments of the constructor.
+
+        Raises:
+            ValueError: the text has no words, or `num_merges` is negative.
+        """
+        if num_merges < 0:
+            raise ValueError(f"`num_merges` is {num_merges}, but must be at least 0.")
+        if isinstance(files_or_iterator, (str, os.PathLike, list, tuple)):
+            from ..corpus.documents import training_texts  # imports datasets, which takes a second
+
+            files_or_iterator = training_texts(files_or_iterator)
+        words = _count_words(files_or_iterator, show_progress)
+        if not words.keys() - {"\n"}:
+            raise ValueError("The training text has no words. Give files or strings with text in them.")
+        letters = sorted(set("".join(words)))
+        alphabet = ["<unk>", *letters, *(letter + END_OF_WORD for letter in letters)]
+        merges = _learn_merges(words, alphabet, num_merges, min_frequency, show_progress)
+        tokens = dict.fromkeys([*alphabet, NEWLINE, *(first + second for first, second in merges)])
+        vocab = {token: index for index, token in enumerate(tokens)}
+        return cls(vocab=vocab, merges=merges, **kwargs)
+
+    @property
+    def has_control_tokens(self) -> bool:
+        """Whether the start, delimiter and extract tokens are there."""
+        return all(self._special_tokens_map.get(name) is not None for name in CONTROL_TOKENS)
+
+    def add_control_tokens(self, model: PreTrainedModel | None = None) -> int:
+        """As the function [`~tokenization.add_control_tokens`]."""
+        return add_control_tokens(self, model)
+
+    def _add_tokens(self, new_tokens, special_tokens=False) -> int:
+        # Found in the text as it is written: what prepares a text would begin a new line before each token.
+        given = [AddedToken(token) if isinstance(token, str) else token for token in new_tokens]
+        as_written = [AddedToken(**{**token.__getstate__(), "normalized": False}) for token in given]
+        return super()._add_tokens(as_written, special_tokens)
+
+    def update_post_processor(self):
+        """With control tokens, one text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`. If `add_bos_token` or
+        `add_eos_token` is given, these two settings alone decide which tokens surround a text.
+        """
+        if not self.has_control_tokens or self._ends_given or self.add_bos_token or self.add_eos_token:
+            return super().update_post_processor()
+        self._tokenizer.post_processor = control_templates(self)
+
+    def _encode_plus(self, text, text_pair=None, **kwargs) -> BatchEncoding:
+        kwargs["split_special_tokens"] = True
+        if self.goes_on:
+            kwargs["add_special_tokens"] = False
+        return encode_ids_first(self, text, text_pair, **kwargs)
+
+    def clean_up_tokenization(self, text: str) -> str:
+        """Decoded text with its words and punctuation joined."""
+        return join_continuation(text, ANY_WORD) if self.goes_on else join_words(text)
+
+    def _decode(self, token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=None, **kwargs) -> str:
+        # The clean-up of transformers leaves the text of every BPE as it is.
+        text = super()._decode(token_ids, skip_special_tokens, clean_up_tokenization_spaces=False, **kwargs)
+        if clean_up_tokenization_spaces is None:
+            clean_up_tokenization_spaces = self.clean_up_tokenization_spaces or self.goes_on
+        return self.clean_up_tokenization(text) if clean_up_tokenization_spaces else text
+
+
+def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
+    """Opens the tokenizer of a folder or hub id: a [`GPT1Tokenizer`] for GPT-1, otherwise what `AutoTokenizer` gives,
+    such as GPT-2's byte-level BPE of 50 257 tokens or BERT's WordPiece. A tokenizer without a padding token pads with
+    its end-of-text token. Text that spells a special token, such as `<|endoftext|>`, is read as text, but
+    for the pieces of a Unigram vocabulary, such as T5's `</s>`.
+    """
+    if name_or_path == "gpt1-novels" and not os.path.exists(name_or_path):
+        raise ValueError("'gpt1-novels' is a name for the commands. Pass its folder, `modeling_gpt1.NOVELS`.")
+    if str(name_or_path).count("/") > 1 and not os.path.exists(name_or_path):
+        raise ValueError(f"There is no folder {name_or_path}. Pass one with a tokenizer, or a hub id, owner/name.")
+    tokenizer_class = get_tokenizer_config(name_or_path).get("tokenizer_class")
+    if tokenizer_class in GPT1_CLASSES or (tokenizer_class is None and _model_type(name_or_path) in GPT1_TYPES):
+        return GPT1Tokenizer.from_pretrained(name_or_path)
+    tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    keep_text_as_text(tokenizer)
+    return tokenizer
+
+
+def _model_type(name_or_path: str | os.PathLike) -> str | None:
+    try:
+        return PreTrainedConfig.get_config_dict(name_or_path)[0].get("model_type")
+    except OSError:  # a folder of a tokenizer alone
+        return None
+
+
+def _prepare(backend: Tokenizer) -> None:
+    backend.normalizer = preparation()
+    backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
+    parts = [decoders.BPEDecoder(suffix=END_OF_WORD), decoders.Fuse(), decoders.Replace(" \n ", "\n")]
+    backend.decoder = decoders.Sequence(parts)
+
+
+def _count_words(texts: Iterable[str], show_progress: bool) -> dict[str, int]:
+    """How often each word occurs in the prepared texts."""
+    backend, trainer = Tokenizer(BPE()), BpeTrainer(vocab_size=0, show_progress=show_progress)
+    _prepare(backend)
+    backend.train_from_iterator(texts, trainer=trainer)
+    return json.loads(trainer.__getstate__())["BpeTrainer"]["words"]
+
+
+def _learn_merges(
+    words: dict[str, int], alphabet: list[str], num_merges: int, min_frequency: int, show_progress: bool
+) -> list[tuple[str, str]]:
+    # The trainer numbers symbols in the order in which it meets them, which changes from run to run, and breaks ties
+    # between merges by number. Symbols given as special tokens keep the same numbers.
+    trainer = BpeTrainer(
+        vocab_size=len(alphabet) + num_merges,
+        min_frequency=min_frequency,
+        special_tokens=alphabet,
+        end_of_word_suffix=END_OF_WORD,
+        show_progress=show_progress,
+    )
+    backend = Tokenizer(BPE(end_of_word_suffix=END_OF_WORD))
+    backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
+    backend.train_from_iterator(_repeated(words), trainer=trainer)
+    return [tuple(pair) for pair in json.loads(backend.to_str())["model"]["merges"][:num_merges]]
+
+
+def _repeated(words: dict[str, int]) -> Iterator[str]:
+    """Every word as often as it was counted, in strings of bounded length."""
+    for word, count in words.items():
+        whole, rest = divmod(count, REPEATED_WORDS)
+        yield from repeat(f"{word} " * REPEATED_WORDS, whole)
+        yield f"{word} " * rest
