@@ -42,6 +42,10 @@ DOUBLE_HEADS_NEEDED |= {"summary_activation": None, "summary_proj_to_labels": Tr
 LEGACY_KEYS = ("n_special", "predict_special_tokens", "task_specific_params", *DOUBLE_HEADS_NEEDED)
 
 
+class UserError(ValueError):
+    """What a user gave cannot be used. The sentence says what it was, what is needed and what to do."""
+
+
 @strict
 class GPT1BaseConfig(PreTrainedConfig):
     """Shared part of all GPT-1 configurations: the Auto classes, checks of sizes, and the objective."""
@@ -107,19 +111,19 @@ class GPT1BaseConfig(PreTrainedConfig):
         """Part of `@strict`: refuses impossible sizes."""
         for name in self.sizes:
             if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` is {getattr(self, name)}, but it must be at least 1.")
+                raise UserError(f"`{name}` is {getattr(self, name)}, but it must be at least 1.")
 
     def validate_objective(self):
         """Part of `@strict`: checks the fields of the fine-tuning objective."""
         if self.problem_type is not None and self.problem_type not in PROBLEM_TYPES:
-            raise ValueError(
+            raise UserError(
                 f"`problem_type` is {self.problem_type!r}, but it must be one of {', '.join(PROBLEM_TYPES)}, or None: "
                 "regression where `num_labels` is 1, else one class for each example."
             )
         if self.traversal is not None and self.traversal not in TRAVERSALS:
-            raise ValueError(f"Unknown traversal {self.traversal!r}. Choose one of {', '.join(TRAVERSALS)}.")
+            raise UserError(f"Unknown traversal {self.traversal!r}. Choose one of {', '.join(TRAVERSALS)}.")
         if not 0 <= self.lm_coef < float("inf"):
-            raise ValueError(
+            raise UserError(
                 f"`lm_coef` is {self.lm_coef}, but the weight of the auxiliary loss must be a finite number of at "
                 "least 0. The paper's value is 0.5; 0 switches the auxiliary loss off."
             )
@@ -215,7 +219,7 @@ class GPT1Config(GPT1BaseConfig):
             needed |= DOUBLE_HEADS_NEEDED
         for name, value in needed.items():
             if config_dict.get(name, value) != value:
-                raise ValueError(
+                raise UserError(
                     f"`{name}` is {config_dict[name]!r} in the configuration of this {kind}, but GPT-1 supports only "
                     f"{value!r}. Open the model with transformers' own classes."
                 )
@@ -238,7 +242,7 @@ class GPT1Config(GPT1BaseConfig):
 
     def __post_init__(self, **kwargs):
         if kwargs.pop("model_type", None) == "gpt2":
-            raise ValueError(
+            raise UserError(
                 "These are the fields of a GPT-2, which places its layer norms before the sub-blocks: renaming the "
                 "fields alone would give a different model. Open its folder with `GPT1Config.from_pretrained`, which "
                 "translates them."
@@ -270,9 +274,9 @@ class GPT1Config(GPT1BaseConfig):
         self.validate_sizes()
         if self.hidden_size % self.num_attention_heads != 0:
             sizes = f"`hidden_size` ({self.hidden_size}), `num_attention_heads` ({self.num_attention_heads})"
-            raise ValueError(f"{sizes}: choose a number of heads that divides the hidden size.")
+            raise UserError(f"{sizes}: choose a number of heads that divides the hidden size.")
         if self.sliding_window is not None and self.sliding_window < 1:
-            raise ValueError(
+            raise UserError(
                 f"`sliding_window` is {self.sliding_window}, but it must be at least 1, because a token attends to "
                 "itself. Leave it out for dense attention in all layers."
             )
@@ -282,10 +286,10 @@ class GPT1Config(GPT1BaseConfig):
         super().validate_layer_type()
         if unknown := {*self.attention_of_layers} - {FULL_ATTENTION, SLIDING_ATTENTION}:
             known = f"{FULL_ATTENTION!r} (dense) or {SLIDING_ATTENTION!r} (locally banded)"
-            raise ValueError(f"`layer_types` has {unknown.pop()!r}, but each layer must be {known}.")
+            raise UserError(f"`layer_types` has {unknown.pop()!r}, but each layer must be {known}.")
         if SLIDING_ATTENTION in self.attention_of_layers and self.sliding_window is None:
             needed = "Pass the number of tokens that a query in such a layer attends to"
-            raise ValueError(f"`layer_types` has {SLIDING_ATTENTION!r}, but `sliding_window` is None. {needed}.")
+            raise UserError(f"`layer_types` has {SLIDING_ATTENTION!r}, but `sliding_window` is None. {needed}.")
 
     @property
     def attention_of_layers(self) -> list[str]:
@@ -321,17 +325,17 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
     if config.traversal not in model_class.supported_traversals:
         family = model_class.decoder_class.__name__.removesuffix("Model")
         other = "ForMultipleChoice" if has_choices(config.traversal) else "ForSequenceClassification"
-        raise ValueError(
+        raise UserError(
             f"{model_class.__name__} supports the traversals {', '.join(model_class.supported_traversals)}, but this "
             f"configuration's `traversal` is {config.traversal!r}. Open it with {family}{other} or "
             f"{family}DoubleHeadsModel."
         )
     if has_choices(config.traversal) and config.problem_type not in (None, "single_label_classification"):
         told = f"`problem_type` is {config.problem_type!r}, but the traversal 'multiple_choice' supports only"
-        raise ValueError(f"{told} 'single_label_classification'. Leave `problem_type` out.")
+        raise UserError(f"{told} 'single_label_classification'. Leave `problem_type` out.")
     if config.problem_type == "regression" and config.num_labels != 1:
         given = f"`num_labels` is {config.num_labels}. Pass `num_labels=1`"
-        raise ValueError(f"`problem_type` is 'regression', which predicts one number, but {given}.")
+        raise UserError(f"`problem_type` is 'regression', which predicts one number, but {given}.")
     return config
 
 

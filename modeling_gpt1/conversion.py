@@ -20,6 +20,7 @@ from transformers.models import openai
 from transformers.utils import CONFIG_NAME
 
 from tokenization import GPT1Tokenizer
+from tokenization.errors import UserError
 
 from . import modeling_gpt1 as gpt1
 from .configuration_gpt1 import GPT1Config, has_choices
@@ -66,7 +67,7 @@ def convert_checkpoint(
     """
     source, output_dir = Path(source), Path(output_dir)
     if output_dir.exists() and (not output_dir.is_dir() or any(output_dir.iterdir())):
-        raise ValueError(f"{output_dir} is not an empty folder. Pass another output folder.")
+        raise UserError(f"{output_dir} is not an empty folder. Pass another output folder.")
     is_release = (source / SHAPES_NAME).is_file()
     model, tokenizer = read_release(source, num_attention_heads) if is_release else read_folder(source)
     with whole_or_absent(output_dir.resolve()) as staging:
@@ -82,7 +83,7 @@ def load(model_class: type[PreTrainedModel], folder: Path | None, **options) -> 
     model, report = model_class.from_pretrained(folder, **options)
     wrong = {kind.removesuffix("_keys"): sorted(keys) for kind, keys in report.items() if keys}
     if wrong:
-        raise ValueError(
+        raise UserError(
             f"The weights do not match {model_class.__name__} and {CONFIG_NAME}: {wrong}. Give files of one model. To "
             "leave out a head, open the model with GPT1Model or GPT1ForCausalLM and save that first."
         )
@@ -92,7 +93,7 @@ def load(model_class: type[PreTrainedModel], folder: Path | None, **options) -> 
 def read_folder(folder: Path) -> tuple[PreTrainedModel, GPT1Tokenizer | None]:
     """The model of a folder that `save_pretrained` wrote, in the other format, and its tokenizer if it has one."""
     if not (folder / CONFIG_NAME).is_file():
-        raise ValueError(
+        raise UserError(
             f"{folder} has neither {CONFIG_NAME} nor {SHAPES_NAME}. Give OpenAI's release (the folder `model` of "
             "finetune-transformer-lm) or a folder that `save_pretrained` wrote; `hf download "
             "openai-community/openai-gpt --local-dir …` fetches one from the hub."
@@ -100,7 +101,7 @@ def read_folder(folder: Path) -> tuple[PreTrainedModel, GPT1Tokenizer | None]:
     architecture = (GPT1Config.get_config_dict(folder)[0].get("architectures") or [None])[0]
     if architecture not in CLASSES:
         needed = f"one of {', '.join(CLASSES)} is needed"
-        raise ValueError(f"{folder / CONFIG_NAME}: `architectures` names {architecture}, but {needed}.")
+        raise UserError(f"{folder / CONFIG_NAME}: `architectures` names {architecture}, but {needed}.")
     config = GPT1Config.from_pretrained(folder)
     config.dtype = None  # "auto" then means that of the weights: no number changes
     model_class = CLASSES[architecture]
@@ -119,10 +120,10 @@ def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[gpt1.GPT1
         arrays = [np.load(folder / f"params_{number}.npy", allow_pickle=False) for number in range(10)]
         parts = torch.from_numpy(np.concatenate(arrays)).split([math.prod(shape) for shape in shapes])
     except Exception as error:  # the reader of the BPE raises no narrower class
-        raise ValueError(f"{folder} is no complete copy of OpenAI's release: {error}. Fetch it again.") from error
+        raise UserError(f"{folder} is no complete copy of OpenAI's release: {error}. Fetch it again.") from error
     (positions, hidden_size), (vocab_size, _) = shapes[:2]
     if vocab_size != len(tokenizer):
-        raise ValueError(
+        raise UserError(
             f"The tokenizer of {folder} has {len(tokenizer)} tokens, but {SHAPES_NAME} has embeddings for "
             f"{vocab_size} (its second shape; the first is that of the positions). Give the files of one release."
         )
@@ -149,7 +150,7 @@ def to_openai_gpt(model: gpt1.GPT1PreTrainedModel) -> PreTrainedModel:
     for name, known in supported.items():
         if getattr(config, name) not in known:
             needed = " or ".join(map(repr, known))
-            raise ValueError(f"`{name}` is {getattr(config, name)!r}, but openai-gpt has only {needed}.")
+            raise UserError(f"`{name}` is {getattr(config, name)!r}, but openai-gpt has only {needed}.")
     openai_class = openai.OpenAIGPTLMHeadModel if hasattr(model, "lm_head") else openai.OpenAIGPTModel
     is_choice = has_task and has_choices(config.traversal)
     if has_task:
@@ -161,7 +162,7 @@ def to_openai_gpt(model: gpt1.GPT1PreTrainedModel) -> PreTrainedModel:
         weights.pop("lm_head.weight", None)
     if has_task and not is_choice and weights.pop("task_head.score.bias").any():
         how = "To leave out the head, open the model with GPT1ForCausalLM and save that first."
-        raise ValueError(f"The task head has a bias, but {openai_class.__name__} has no place for one. {how}")
+        raise UserError(f"The task head has a bias, but {openai_class.__name__} has no place for one. {how}")
     head = "multiple_choice_head.summary" if is_choice else "score"
     weights = {name.replace("task_head.score", head): weight for name, weight in weights.items()}
     tensors = revert_weight_conversion(SimpleNamespace(config=config, _weight_conversions=DECODER_CONVERSION), weights)

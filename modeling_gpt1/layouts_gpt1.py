@@ -22,6 +22,8 @@ from transformers.core_model_loading import Chunk, ConversionOps, Transpose, Wei
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, find_adapter_config_file, logging
 
+from .configuration_gpt1 import UserError
+
 logger = logging.get_logger(__name__)
 
 # Classes without a language-model head. They may find the tied embeddings only under the head's name.
@@ -106,12 +108,12 @@ def base_of_adapter(name: str, **kwargs) -> str | None:
     if any(Path(path).with_name(file).exists() for file in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)):
         if base == str(name):  # on whose weights it was trained
             return None
-        raise ValueError(
+        raise UserError(
             f"{name} holds a whole model and an adapter that was trained on another, {base}. Move adapter_config.json "
             f"away to open the model, or {SAFE_WEIGHTS_NAME} to open the adapter."
         )
     if not base or base == str(name):
-        raise ValueError(
+        raise UserError(
             f"{name} holds an adapter, but its adapter_config.json names no other `base_model_name_or_path`: the "
             "model that it was trained on was not opened from a folder or the hub. Write its place there."
         )
@@ -155,7 +157,7 @@ def open_adapter(
     drawn = {*found["missing_keys"], *(weight for weight, *_ in found["mismatched_keys"])}
     if drawn := sorted(weight for weight in drawn if ".h." in f".{weight}" or "_embed" in weight):  # no head
         told = f"{base}, the base of {name}, is another model now: it lacks or has in other sizes {drawn[0]}"
-        raise ValueError(f"{told}. Put back the model that the adapter was trained on.")
+        raise UserError(f"{told}. Put back the model that the adapter was trained on.")
     if model.config.vocab_size != config.vocab_size:
         model.resize_token_embeddings(config.vocab_size, mean_resizing=False)
     options = {**(places or {}), "ignore_mismatched_sizes": kwargs.get("ignore_mismatched_sizes", False)}
@@ -189,7 +191,7 @@ class FolderMixin:
         if base is None:
             return super().from_pretrained(name, *args, **kwargs)
         if getattr(kwargs.get("quantization_config"), "quant_method", None) == "gpt1_int8":
-            raise ValueError(f"{name} is an adapter, which is not merged into 8 bits. Save what opens, and open that.")
+            raise UserError(f"{name} is an adapter, which is not merged into 8 bits. Save what opens, and open that.")
         config, is_asked = kwargs.pop("config", None), kwargs.pop("output_loading_info", False)
         is_given = isinstance(config, PreTrainedConfig)
         places = {key: kwargs[key] for key in PLACES if kwargs.get(key) is not None}
@@ -213,7 +215,7 @@ class FolderMixin:
         """
         name = (attn_implementation or "").removeprefix("paged|")
         if is_init_check and "/" in name and not allow_all_kernels and name not in ALL_ATTENTION_FUNCTIONS:
-            raise ValueError(
+            raise UserError(
                 f"The attention implementation of the configuration is {attn_implementation!r}, which would download "
                 "code from the hub and run it. Pass `allow_all_kernels=True` to `from_pretrained` if you trust that "
                 "code, or `attn_implementation='sdpa'` if not."

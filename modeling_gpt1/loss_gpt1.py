@@ -15,7 +15,7 @@ from contextvars import ContextVar
 import torch
 from torch import nn
 
-from .configuration_gpt1 import GPT1Config
+from .configuration_gpt1 import GPT1Config, UserError
 from .packing_gpt1 import can_read, first_place, is_whole
 
 # Bytes of logits: 414 targets in float32 at V = 40 478. That is large enough for full matrix-product speed, and small
@@ -207,7 +207,7 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
     labels = labels.squeeze(1) if labels.shape[1:] == (1,) and not is_multi_label else labels
     needed = task_logits.shape[: 2 if is_multi_label else 1]
     if labels.shape != needed:
-        raise ValueError(
+        raise UserError(
             f"`labels` are the task's labels, one {'row ' if is_multi_label else ''}per example: shape "
             f"{list(needed)} is needed, but got {list(labels.shape)}. Language-modelling targets are taken from "
             "`input_ids`."
@@ -216,7 +216,7 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
         if can_read(labels) and (is_wrong := ~((labels >= 0) & (labels <= 1) | (labels == -100))).any():
             example, label = first_place(is_wrong)
             needed = "it must be from 0 (the class does not apply) to 1 (it applies), or -100 for none"
-            raise ValueError(f"Label {label} of example {example} is {labels[example, label].item()}, but {needed}.")
+            raise UserError(f"Label {label} of example {example} is {labels[example, label].item()}, but {needed}.")
         losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
         return losses.masked_fill(labels == -100, 0.0).sum(-1) / count_labels(labels).clamp(min=1)
     if config.problem_type == "regression":  # a model with a task head sets it, see `config_for_task`
@@ -224,7 +224,7 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
     elif is_whole(labels):  # the loss of the label -100 is 0
         return nn.functional.cross_entropy(task_logits.float(), labels.long(), reduction="none")
     else:
-        raise ValueError(
+        raise UserError(
             f"`labels` must be indices of classes or choices (torch.int64), but got {labels.dtype}. Pass "
             "`labels.long()` if they are whole numbers, or open the model with `num_labels=1` for regression."
         )

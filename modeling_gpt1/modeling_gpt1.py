@@ -39,7 +39,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple, logging
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS, GPT1Config, config_for_task
+from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS, GPT1Config, UserError, config_for_task
 from .layouts_gpt1 import FolderMixin, register_foreign_layouts
 from .loss_gpt1 import count_items, count_labels, linear_cross_entropy, task_loss, task_losses
 from .packing_gpt1 import (
@@ -379,7 +379,7 @@ class GPT1PreTrainedModel(FolderMixin, PreTrainedModel):
 
     @PreTrainedModel.loss_function.setter
     def loss_function(self, function):
-        raise ValueError("`loss_function` is never called: no logits are kept. Compute your loss from `logits`.")
+        raise UserError("`loss_function` is never called: no logits are kept. Compute your loss from `logits`.")
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
@@ -499,13 +499,13 @@ class GPT1GrowingLayer(DynamicLayer):
 
 def check_exactly_one(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> None:
     if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("Exactly one of `input_ids` and `inputs_embeds` is needed.")
+        raise UserError("Exactly one of `input_ids` and `inputs_embeds` is needed.")
 
 
 def check_ids(name: str, ids: torch.Tensor, vocab_size: int, ignored: int | None = None) -> None:
     """Checks that all ids are in the vocabulary or equal `ignored`."""
     if not is_whole(ids):
-        raise ValueError(f"`{name}` must contain token ids (torch.int64), but got {ids.dtype}.")
+        raise UserError(f"`{name}` must contain token ids (torch.int64), but got {ids.dtype}.")
     if not can_read(ids):
         return
     is_wrong = (ids < 0) | (ids >= vocab_size)
@@ -513,7 +513,7 @@ def check_ids(name: str, ids: torch.Tensor, vocab_size: int, ignored: int | None
     if is_wrong.any():
         place = first_place(is_wrong)
         others = "" if ignored is None else f", and {ignored} marks tokens without a target"
-        raise ValueError(
+        raise UserError(
             f"`{name}` has {ids[place].item()} at {list(place)}, but the vocabulary has ids 0 to "
             f"{vocab_size - 1}{others}. Use the model's own tokenizer; if tokens were added to it, call "
             "`model.resize_token_embeddings(len(tokenizer))`."
@@ -533,7 +533,7 @@ def check_tokens(
     fits = given.dim() == len(needed) and (inputs_embeds is None or given.shape[2] == config.hidden_size)
     if not fits or not given.numel():
         shape = f"[{', '.join(map(str, needed))}], at least one row and one token"
-        raise ValueError(f"`{name}` needs the shape {shape}, but got {list(given.shape)}.")
+        raise UserError(f"`{name}` needs the shape {shape}, but got {list(given.shape)}.")
     if inputs_embeds is None:
         check_ids("input_ids", input_ids, config.vocab_size)
     if token_type_ids is not None:
@@ -545,7 +545,7 @@ def check_targets(targets: torch.Tensor, tokens: torch.Tensor, vocab_size: int) 
     needed = tokens.shape[:2]
     if targets.shape != needed:
         given = f"`labels` needs the shape {list(needed)}, one for each token, but got {list(targets.shape)}"
-        raise ValueError(f"{given}. Pass a copy of `input_ids`, with -100 at tokens without a target.")
+        raise UserError(f"{given}. Pass a copy of `input_ids`, with -100 at tokens without a target.")
     check_ids("labels", targets, vocab_size, ignored=-100)
 
 
@@ -560,7 +560,7 @@ def padding_mask(
         num_past = int(num_past) if can_read(num_past) else attention_mask.shape[-1] - length
     needed = [num_rows, num_past + length]
     if attention_mask.dim() != 2 or list(attention_mask.shape) != needed:
-        raise ValueError(
+        raise UserError(
             f"`attention_mask` needs the shape {needed}, one column for each token, including those in the cache, but "
             f"got {list(attention_mask.shape)} of {attention_mask.dtype}. A mask of pairs of tokens needs the shape "
             "[B, 1, T, past + T], and must be boolean, or hold numbers to add to the scores."
@@ -579,7 +579,7 @@ def check_length(
     if position_ids is not None:  # the row may hold several sequences, or begin behind the first position
         length = int(position_ids.max()) + 1 if can_read(position_ids) else 0
     if length > limit:
-        raise ValueError(
+        raise UserError(
             f"The sequence has {length} tokens, but the model has only {limit} positions (`max_position_embeddings`). "
             "Shorten the input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator, "
             "`block_length` to `load_blocks` or a smaller `max_new_tokens` to `generate`."
@@ -775,7 +775,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             plan ([`tokenization.BatchPlan`]): the batch's plan, which `BlockCollator` makes.
         """
         if kwargs.get("shift_labels") is not None:
-            raise ValueError("`shift_labels`, the targets of sharded sequences, are not read. Pass `labels` alone.")
+            raise UserError("`shift_labels`, the targets of sharded sequences, are not read. Pass `labels` alone.")
         plan = plan_to_follow(self, plan, input_ids, attention_mask, labels, **kwargs)
         # A mask makes the host wait; without one, positions would mark packed sequences.
         if plan is not None and position_ids is None and not can_read(input_ids):
@@ -843,7 +843,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         length, limit = generation_config.max_length, self.config.max_position_embeddings
         if length > limit:
             more = f"pass `max_new_tokens` of at most {limit - input_ids_length} or " * (limit > input_ids_length)
-            raise ValueError(
+            raise UserError(
                 f"A prompt of {input_ids_length} tokens may become {length} (`max_length`, or with `max_new_tokens`), "
                 f"but the model has only {limit} positions (`max_position_embeddings`): {more}shorten the prompt."
             )

@@ -21,6 +21,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .configuration_gpt1 import UserError
 from .configuration_gpt1_lstm import GPT1LSTMConfig
 from .modeling_gpt1 import (
     CACHE,
@@ -160,7 +161,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
                 restart within a row, which without a mask mark several sequences there; an export with mask or cache.
         """
         if torch.compiler.is_exporting() and (use_cache or attention_mask is not None):
-            raise ValueError("An LSTM is exported with `use_cache=False` and without `attention_mask`.")
+            raise UserError("An LSTM is exported with `use_cache=False` and without `attention_mask`.")
         check_tokens(self.config, input_ids, inputs_embeds, token_type_ids)
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
@@ -172,12 +173,12 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
         state_layers = [None] * len(self.h) if past_key_values is None else past_key_values.layers
         num_states = sum(isinstance(layer, GPT1LSTMStateLayer) for layer in state_layers)
         if past_key_values is not None and num_states != len(self.h):
-            raise ValueError("An LSTM has no keys and values. Pass `model.transformer.new_state()`, or no cache.")
+            raise UserError("An LSTM has no keys and values. Pass `model.transformer.new_state()`, or no cache.")
         num_past = 0 if past_key_values is None else past_key_values.get_seq_length()
         length, real_tokens = inputs_embeds.shape[1], None  # None: all are
         if attention_mask is not None:
             if attention_mask.dim() != 2:
-                raise ValueError(
+                raise UserError(
                     f"`attention_mask` has the shape {list(attention_mask.shape)}, but an LSTM reads tokens in their "
                     "order: it needs the shape [B, past + T], 1 for real tokens and 0 for padding."
                 )
@@ -186,7 +187,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
                 real_tokens = None
         elif position_ids is not None and length > 1 and (position_ids.diff() <= 0).any():
             told = "`position_ids` restart within a row, but an LSTM would carry its state from a sequence to the next"
-            raise ValueError(f"{told}. Put each sequence into its own row.")
+            raise UserError(f"{told}. Put each sequence into its own row.")
 
         hidden_states = self.drop(inputs_embeds)
         for layer, state_layer in zip(self.h, state_layers, strict=True):

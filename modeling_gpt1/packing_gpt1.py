@@ -23,7 +23,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask, sdpa_mask
 from transformers.utils import logging
 
-from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS
+from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS, UserError
 
 logger = logging.get_logger(__name__)
 
@@ -143,7 +143,7 @@ class Sequences:
         """
         if self.input_ids is None:
             needs = "The auxiliary language-modelling loss needs `input_ids`, but only `inputs_embeds` were given"
-            raise ValueError(f"{needs}. Pass `input_ids`, or set `config.lm_coef = 0`.")
+            raise UserError(f"{needs}. Pass `input_ids`, or set `config.lm_coef = 0`.")
         is_target = real_targets = next_tokens(self.input_ids, self.attention_mask)
         if self.lm_mask is not None:
             is_target = is_target & self.lm_mask.bool()
@@ -192,7 +192,7 @@ def read_sequences(
         return flatten_sequences(name, tensor, (*shape, *more))
 
     if choice_mask is not None and TRAVERSALS[config.traversal] is not None:
-        raise ValueError(f"`choice_mask` is given, but traversal {config.traversal!r} has no choices. Leave it out.")
+        raise UserError(f"`choice_mask` is given, but traversal {config.traversal!r} has no choices. Leave it out.")
     if token_type_ids is not None and token_type_ids.shape[-1] == 1:  # a type for all tokens
         token_type_ids = token_type_ids.expand(*token_type_ids.shape[:-1], length)
     mask, is_present = flat("attention_mask", mask, length), flat("choice_mask", choice_mask)
@@ -246,7 +246,7 @@ def count_sequences(traversal: str, tokens: torch.Tensor) -> int:
     if not fits or tokens.dim() not in (2, 3):
         shape = {None: "[B, C, T]", 1: "[B, T]", 2: "[B, 2, T]"}[needed]
         needs = f"The traversal {traversal!r} needs tokens of shape {shape}, but got {list(tokens.shape)}"
-        raise ValueError(f"{needs}. TraversalCollator makes such batches.")
+        raise UserError(f"{needs}. TraversalCollator makes such batches.")
     return num_choices
 
 
@@ -260,7 +260,7 @@ def flatten_sequences(name: str, tensor: torch.Tensor | None, shape: tuple[int, 
         return tensor
     remedy = " Pass 1 for real tokens and 0 for padding, like `input_ids`." if name == "attention_mask" else ""
     needed = list(shape[:1] + shape[2:] if shape[1] == 1 else shape)
-    raise ValueError(f"`{name}` needs shape {needed} here, but got {list(tensor.shape)}.{remedy}")
+    raise UserError(f"`{name}` needs shape {needed} here, but got {list(tensor.shape)}.{remedy}")
 
 
 def last_attended(attention_mask: torch.Tensor | None, length: int) -> torch.LongTensor | int:
@@ -280,7 +280,7 @@ def both_orders(
     if torch.compiler.is_compiling():  # a graph cannot raise depending on values
         torch._assert_async((counts == 1).all(), "Similarity reads rows with one delimiter each.")
     elif (counts != 1).any():
-        raise ValueError(
+        raise UserError(
             "Similarity reads both orders of a pair: `input_ids` of shape [B, 2, T], or rows `[s] a [$] b [e]` with "
             f"one delimiter (`config.delimiter_token_id` is {delimiter_token_id}), but the rows have "
             f"{counts.tolist()} delimiters. Give the tokenizer a `text` and a `text_pair`."
@@ -377,7 +377,7 @@ def real_tokens(attention_mask: torch.Tensor | None) -> torch.BoolTensor | None:
         return attention_mask
     is_real = attention_mask.bool()
     if can_read(attention_mask) and not attention_mask.eq(is_real).all():
-        raise ValueError(
+        raise UserError(
             f"`attention_mask` has the value {attention_mask[attention_mask != is_real][0].item()}, but only 1 (a "
             "real token) and 0 (padding) are valid. Correct the mask, or leave it out if nothing is padded."
         )
@@ -393,7 +393,7 @@ def check_extracted(
     """Checks that each example has a choice, and that the task head reads each sequence at one of its real tokens."""
     if is_present is not None and can_read(is_present) and not is_present.any(1).all():
         absent = f"`choice_mask` marks every choice of example {first_place(~is_present.any(1))[0]} as absent"
-        raise ValueError(f"{absent}. Remove the example or correct the mask.")
+        raise UserError(f"{absent}. Remove the example or correct the mask.")
     if isinstance(positions, int):
         return
     places = positions.clamp(0, shape[-1] - 1)
@@ -408,7 +408,7 @@ def check_extracted(
     elif is_wrong.any():
         example, choice = first_place(is_wrong)
         position = positions.view(shape[:2])[example, choice].item()
-        raise ValueError(
+        raise UserError(
             f"Sequence {choice} of example {example} has no real token at {position}, where its extract token was "
             "expected. Correct `attention_mask`, leave `mc_token_ids` out to read the last real token, or set "
             "`choice_mask` to False for a choice that the example does not have."

@@ -24,6 +24,7 @@ from huggingface_hub.constants import HF_HUB_OFFLINE
 from transformers import PreTrainedTokenizerBase
 from transformers.hf_argparser import HfArg, HfArgumentParser
 
+from tokenization.errors import UserError
 from tokenization.rows.tasks import Task, nearest
 from tokenization.text.control_tokens import unknown_share
 
@@ -91,7 +92,7 @@ class CommandParser(HfArgumentParser):
             action.help = HELP.get(action.dest, action.help if len(action.help) < LONGEST_HELP else first)
 
     def error(self, message: str) -> None:
-        raise ValueError(f"{message}. See {self.prog} --help.")
+        raise UserError(f"{message}. See {self.prog} --help.")
 
     def parse_known_args(self, args=None, namespace=None):
         for at, word in enumerate(args):
@@ -111,11 +112,11 @@ class CommandParser(HfArgumentParser):
         for action in self._actions:  # of a list the last alone would count
             if action.nargs in ("+", "*") or action.dest == "config_overrides":
                 if sum(word.partition("=")[0] in action.option_strings for word in args) > 1:
-                    raise ValueError(f"--{action.dest} is given twice. Write all its values after one.")
+                    raise UserError(f"--{action.dest} is given twice. Write all its values after one.")
         namespace, rest = super().parse_known_args(words)
         epochs, given_words = "--num_train_epochs", {word.partition("=")[0] for word in words}
         if any(word.partition("=")[0] == epochs for word in args) and getattr(namespace, "max_words", None):
-            raise ValueError("--max_words says how long the run is, and so does --num_train_epochs. Leave one out.")
+            raise UserError("--max_words says how long the run is, and so does --num_train_epochs. Leave one out.")
         if getattr(namespace, "preset", None):
             preset = dict(PRESETS[namespace.preset])
             if namespace.tokenizer_name:
@@ -134,7 +135,7 @@ class CommandParser(HfArgumentParser):
         for name, value in self.settings.items():
             least = LEAST.get(name.removeprefix("zero_shot_"))
             if least is not None and value is not None and value < least:
-                raise ValueError(f"--{name} is {value}, but must be at least {least}.")
+                raise UserError(f"--{name} is {value}, but must be at least {least}.")
             if name in NAME_MODELS:
                 is_list = isinstance(value, list)
                 setattr(namespace, name, list(map(packaged, value)) if is_list else packaged(value))
@@ -151,7 +152,7 @@ class CommandParser(HfArgumentParser):
                 near = f" (did you mean {parts[0]!r}?)" if parts and not near else near
                 if of_model and "--config_overrides" in known and (not near or of_model[0] == flag[2:]):
                     near = f"; of a fresh model, write --config_overrides {of_model[0]}=VALUE"
-                raise ValueError(f"{source}unknown flag {flag}{near}. See {self.prog} --help.")
+                raise UserError(f"{source}unknown flag {flag}{near}. See {self.prog} --help.")
 
     def words_of(self, file: str) -> list[str]:
         """The settings of a file as words of the command line: `seed: 1` becomes `--seed=1`."""
@@ -210,9 +211,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))  # which reads JSON, too
     except (ValueError, yaml.YAMLError) as error:
-        raise ValueError(f"--config {path} cannot be read: {' '.join(str(error).split())}. Correct it.") from error
+        raise UserError(f"--config {path} cannot be read: {' '.join(str(error).split())}. Correct it.") from error
     if not isinstance(settings, dict):
-        raise ValueError(f"--config {path} has no settings. Write one per line as `name: value`, such as `seed: 1`.")
+        raise UserError(f"--config {path} has no settings. Write one per line as `name: value`, such as `seed: 1`.")
     return settings
 
 
@@ -242,7 +243,7 @@ def at_revision(model: str | None, revision: str | None) -> str | None:
         return snapshot_download(model, revision=revision, allow_patterns=FILES)
     if not Path(model, revision, "config.json").is_file():
         found = sorted(path.parent.name for path in Path(model).glob("*/config.json"))
-        raise ValueError(f"{model} has no checkpoint {revision}. --revision may be: {', '.join(found) or 'none'}.")
+        raise UserError(f"{model} has no checkpoint {revision}. --revision may be: {', '.join(found) or 'none'}.")
     return str(Path(model, revision))
 
 
@@ -256,15 +257,15 @@ def check_model(flag: str, name: str | None, revision: str | None = None) -> Non
         near = f", but {newest.parent} is"  # of a run that did not end
     if Path(name).exists() or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name, re.ASCII) or is_beside_models or near:
         which = f"{flag} {name} is no folder with a config.json{near}"
-        raise ValueError(f"{which}. Pass one, or a hub id such as owner/name.")
+        raise UserError(f"{which}. Pass one, or a hub id such as owner/name.")
     if HF_HUB_OFFLINE and not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
-        raise ValueError(f"{flag} {name} is no folder here, nor kept from the hub (HF_HUB_OFFLINE is set). Pass one.")
+        raise UserError(f"{flag} {name} is no folder here, nor kept from the hub (HF_HUB_OFFLINE is set). Pass one.")
 
 
 def check_is_new(flag: str, file: str | None) -> None:
     """Refuses a file that exists, before any work is done: what a user saved is never written over."""
     if file is not None and Path(file).exists():
-        raise ValueError(f"{flag} {file} is there already. Pass another name, or move the file away.")
+        raise UserError(f"{flag} {file} is there already. Pass another name, or move the file away.")
 
 
 def read_with_model(command: str, words: list[str]) -> Any:
@@ -275,7 +276,7 @@ def read_with_model(command: str, words: list[str]) -> Any:
     check_is_new("--output_file", args.output_file)
     args.model = positional.folder or args.model
     if args.model is None:
-        raise ValueError(f"No model was given. Write a folder, a hub id or gpt1-novels after `gpt1 {command}`.")
+        raise UserError(f"No model was given. Write a folder, a hub id or gpt1-novels after `gpt1 {command}`.")
     args.model = at_revision(args.model, args.revision)
     check_model("--model" if positional.folder is None else "model", args.model)
     return args
@@ -287,7 +288,7 @@ def check_unknown(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], sour
     shown = ", ".join(repr(text[:60]) for text in examples)
     if share > 0.5 and not is_allowed:
         told = f"The tokenizer does not know {share:.0%} of the tokens of {source}, as in {shown}"
-        raise ValueError(f"{told}. Choose a model that was trained on such texts, or pass --allow_unknown_text.")
+        raise UserError(f"{told}. Choose a model that was trained on such texts, or pass --allow_unknown_text.")
     if share > 0.05:
         print(f"{share:.0%} of the tokens of {source} are unknown to the tokenizer, as in {shown}.", file=sys.stderr)
     return share

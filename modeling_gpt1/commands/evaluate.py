@@ -17,6 +17,8 @@ from typing import Literal
 
 from transformers.hf_argparser import HfArg
 
+from tokenization.errors import UserError
+
 from ..evaluation import babylm, report
 from ..inference.checkpoints import saved_revisions
 from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
@@ -73,7 +75,7 @@ def ask_challenge(results: dict, places: dict[str, Path], model: dict, name: str
             answer = ask_ages(path, name, args) if is_ages else babylm.ask_task(scorer, task, path, rows)
         except (LookupError, TypeError) as error:
             what = f"lacks {error} of" if isinstance(error, KeyError) else f"cannot be read ({error}) as rows of"
-            raise ValueError(f"{path} {what} {BABYLM}_{task}. Pass the challenge's rows.") from error
+            raise UserError(f"{path} {what} {BABYLM}_{task}. Pass the challenge's rows.") from error
         of_task = {f"{metric},none": value for metric, value in answer.metrics.items()}
         results["results"][f"{BABYLM}_{task}"] = {**of_task, "groups": answer.groups}
         about = {"original": answer.num_rows, "effective": answer.num_rows, "chance": answer.chance}
@@ -90,7 +92,7 @@ def load_for_challenge(model: str, arguments: EvaluationArguments) -> Scorer:
     options = {"is_shifted": True} if arguments.backend == "mntp" else {}
     scorer = arguments.load_scorer(model, scorer_class, **options)
     if not isinstance(scorer, CausalLMScorer | MaskedLMScorer):
-        raise ValueError(f"babylm tasks do not ask {model}, an encoder-decoder. Run the challenge's own pipeline.")
+        raise UserError(f"babylm tasks do not ask {model}, an encoder-decoder. Run the challenge's own pipeline.")
     return scorer
 
 
@@ -98,7 +100,7 @@ def ask_ages(path: Path, model: str, arguments: EvaluationArguments):
     """The ages at which words are learnt, over the checkpoints that a run saved by words."""
     revisions = saved_revisions(model) if arguments.checkpoints is None and arguments.revision is None else {}
     if len(revisions) < 3:
-        raise ValueError(
+        raise UserError(
             f"{BABYLM}_aoa compares at least 3 checkpoints chck_… of --model, but {model} has {len(revisions)}. Train "
             "with --save_at_words babylm, and pass the run or its repository without --revision or --checkpoints."
         )
@@ -129,19 +131,19 @@ def main(arguments: list[str]) -> None:
     output, rows, of_run = Path(args.output_dir), [], f"-{args.revision}" if args.revision else ""
     ends = [of_run] if args.checkpoints is None else [f"-{model['step']}" for model in models]
     if found := [name for of in ends if (output / (name := f"results{of}.json")).exists()]:
-        raise ValueError(f"--output_dir {output} has {found[0]} already. Pass another folder.")
+        raise UserError(f"--output_dir {output} has {found[0]} already. Pass another folder.")
     output.mkdir(parents=True, exist_ok=True)
     places = babylm.find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
     of_harness = [name for name in ("sentence_prefix", "calibrate", "num_fewshot") if getattr(args, name)]
     if places and of_harness:
-        raise ValueError(f"--{of_harness[0]} is not for the challenge's tasks {BABYLM}_…. Leave it out, or them.")
+        raise UserError(f"--{of_harness[0]} is not for the challenge's tasks {BABYLM}_…. Leave it out, or them.")
     # Reading the harness's definitions takes seconds.
     specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate) if by_harness else ([], [])
     for task in specified:
         shots, drawn_from = args.num_fewshot, getattr(getattr(task, "sampler", None), "df", None)
         if shots and drawn_from and shots + (task.fewshot_cfg.split == task.config.test_split) > len(drawn_from):
             found = f"draws from {len(drawn_from)} in all, which may have the row that is asked"
-            raise ValueError(f"--num_fewshot is {shots}, but task {task.config.task!r} {found}.")
+            raise UserError(f"--num_fewshot is {shots}, but task {task.config.task!r} {found}.")
     for model, end in zip(models, ends, strict=True):
         results: dict | None = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
         if by_harness:

@@ -27,6 +27,7 @@ from transformers import PreTrainedConfig, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
+from tokenization.errors import UserError
 from tokenization.rows.own_files import PLACE, counted, listed
 from tokenization.rows.traversals import TRAVERSALS
 
@@ -63,7 +64,7 @@ class StartArguments(runs.ModelArguments):
         if self.model is None and (self.tokenizer_name is None or self.n_transfer is not None):
             how = "--tokenizer_name (and --config_overrides)"
             how += "" if self.n_transfer is None else " without --n_transfer"
-            raise ValueError(f"No --model was given. Pass one, or {how} to train a fresh model.")
+            raise UserError(f"No --model was given. Pass one, or {how} to train a fresh model.")
         super().__post_init__()
 
 
@@ -102,13 +103,13 @@ class DataArguments:
         if self.task is not None:
             self.traversal = get_task(self.task).traversal
             if own:
-                raise ValueError(
+                raise UserError(
                     f"--task {self.task} brings its own data and columns, but --{own[0]} was given too. Leave out "
                     f"--task to use your own files, or --{own[0]} to use the task."
                 )
         elif bool(self.files) == (self.dataset_name is not None) or self.data_dir is not None:
             given = "Files and a data set were given" if self.files and self.dataset_name else "No data was given"
-            raise ValueError(
+            raise UserError(
                 f"{given}. Pass --task with a task of the paper (and --data_dir), or --train_file, "
                 "--validation_file or --test_file, or --dataset_name, with --traversal and --columns."
             )
@@ -126,7 +127,7 @@ class DataArguments:
         columns = {**((is_same and config.columns) or {}), **parse_columns(self.columns)}
         if self.traversal is None or not columns:
             missing = "columns" if self.traversal else "traversal"
-            raise ValueError(
+            raise UserError(
                 f"--{missing} is missing; your own files need --traversal, one of {', '.join(TRAVERSALS)}, and a "
                 "column for each role, such as --columns text=review label=stars."
             )
@@ -139,9 +140,9 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
     for pair in pairs:
         role, _, names = pair.partition("=")
         if not role or not names or role in columns:
-            raise ValueError(f"--columns has {pair!r}; each role is needed once: role=column, or role=column,column.")
+            raise UserError(f"--columns has {pair!r}; each role is needed once: role=column, or role=column,column.")
         if re.search(r"[,\s]\w+=", names):
-            raise ValueError(f"--columns has {pair!r} as one. Write several pairs, as in --columns text=a label=b.")
+            raise UserError(f"--columns has {pair!r} as one. Write several pairs, as in --columns text=a label=b.")
         columns[role] = parts if len(parts := next(csv.reader([names]))) > 1 else parts[0]
     return columns
 
@@ -149,14 +150,14 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
 def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments, lora_r: int | None) -> str | None:
     """Checks what the run is asked to do and its output folder; returns the checkpoint that it resumes from."""
     if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
-        raise ValueError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
+        raise UserError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
     check_launch(training_args)
     for name, usual in (("prediction_loss_only", False), ("eval_do_concat_batches", True), ("label_names", None)):
         if getattr(training_args, name) != usual:
-            raise ValueError(f"--{name} leaves no predictions to write. Leave it out.")
+            raise UserError(f"--{name} leaves no predictions to write. Leave it out.")
     if not training_args.do_train:
         if training_args.push_to_hub:
-            raise ValueError("--push_to_hub uploads a model after training. Pass --do_train, or leave it out.")
+            raise UserError("--push_to_hub uploads a model after training. Pass --do_train, or leave it out.")
         return None
     kept = {name: getattr(data_args, name) for name in KEPT_AT_A_RESUME}
     return runs.check_output_folder(training_args, {**kept, "lora_r": lora_r})
@@ -165,10 +166,10 @@ def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments, lo
 def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: StartArguments) -> None:
     """Checks that a model that is not trained has the head of the task."""
     if model_args.n_transfer is not None:
-        raise ValueError(f"--n_transfer {model_args.n_transfer} leaves layers to train. Pass --do_train as well.")
+        raise UserError(f"--n_transfer {model_args.n_transfer} leaves layers to train. Pass --do_train as well.")
     has = config.traversal if has_task_head(config) else None
     if has is None or has != (data_args.traversal or has):
-        raise ValueError(
+        raise UserError(
             f"Without --do_train the model must have a task head for {data_args.traversal or 'your files'}, named in "
             f"its config.json, but {model_args.model or 'a fresh model'} has {f'one for {has}' if has else 'none'}. "
             "Pass --do_train, or a fine-tuned model as --model."
@@ -182,7 +183,7 @@ def check_labels(task: Task, splits: DatasetDict, config: PreTrainedConfig) -> T
     if is_labelled and has_several != task.multi_label:
         gives, have = ("several labels" if several else "one label" for several in (has_several, task.multi_label))
         how = "Pass rows of its kind, or --do_train to train it for these"
-        raise ValueError(f"The model gives each row {gives} (`problem_type`), but the rows have {have}. {how}.")
+        raise UserError(f"The model gives each row {gives} (`problem_type`), but the rows have {have}. {how}.")
     return replace(task, multi_label=has_several)
 
 
@@ -215,7 +216,7 @@ def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, 
         if is_asked and not names:
             flag = "--eval_strategy" if use == "eval" and training_args.eval_strategy != "no" else f"--do_{use}"
             place = "Add its file to --data_dir" if data_args.task else f"Pass --{SPLITS[use]}_file"
-            raise ValueError(
+            raise UserError(
                 f"{flag} needs a split for it, but the data has: {', '.join(splits)}. {place}, or leave {flag} out; "
                 f"of a data set of the hub, name the split as --{SPLITS[use]}_split."
             )
@@ -240,7 +241,7 @@ def check_rows(
                 num_rows, num_cut = collator.check(rows, source, needs_labels=use != "predict")
             except ValueError as error:
                 marks = " `gpt1 predict` marks such rows and predicts the others." if use == "predict" else ""
-                raise ValueError(f"{error}{marks}") from error
+                raise UserError(f"{error}{marks}") from error
             share = check_unknown(collator.tokenizer, some_texts(rows, task), source, is_allowed or use == "predict")
             counts = Counter()
             for of_row in rows[task.columns["label"]] if not task.regression and use != "predict" else ():

@@ -20,6 +20,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
+from tokenization.errors import UserError
 from tokenization.rows.own_files import to_utf8
 
 from .. import GPT1ForCausalLM, GPT1Int8Config, GPT1LSTMConfig, GPT1LSTMForCausalLM, continue_prompts
@@ -52,7 +53,7 @@ class GenerationArguments(OpenedModel):
 
     def __post_init__(self):
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"--top_p is {self.top_p}. Pass a number above 0, up to 1.")
+            raise UserError(f"--top_p is {self.top_p}. Pass a number above 0, up to 1.")
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
         if self.device is not None or self.dtype != "int8":  # int8 chooses its own
             super().__post_init__()
@@ -73,7 +74,7 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
     model_type = PreTrainedConfig.get_config_dict(args.model)[0].get("model_type")
     if model_type not in (None, *OWN_TYPES, *OPENED_TYPES):
         known = ", ".join((*OWN_TYPES, *OPENED_TYPES))
-        raise ValueError(f"--model {args.model} is a {model_type}. Pass a language model of one of the types {known}.")
+        raise UserError(f"--model {args.model} is a {model_type}. Pass a language model of one of the types {known}.")
     model_class = GPT1LSTMForCausalLM if model_type == GPT1LSTMConfig.model_type else GPT1ForCausalLM
     model = model_class.from_pretrained(args.model, device_map=args.device, **options)
     return model, open_tokenizer(args.model)
@@ -81,14 +82,14 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
 
 def read_prompts(path: Path) -> list[str]:
     if path.suffix in (".csv", ".tsv", ".json", ".jsonl", ".parquet"):
-        raise ValueError(f"--prompt_file {path} is a table, but a file with a prompt per line is needed. Write one.")
+        raise UserError(f"--prompt_file {path} is a table, but a file with a prompt per line is needed. Write one.")
     # Other characters that end lines may stand in a text.
     try:
         prompts = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
     except UnicodeDecodeError as error:
-        raise ValueError(f"--prompt_file {path} is not UTF-8 text. {to_utf8(path, error)}") from error
+        raise UserError(f"--prompt_file {path} is not UTF-8 text. {to_utf8(path, error)}") from error
     if not prompts:
-        raise ValueError(f"--prompt_file {path} has no prompts. Write one per line.")
+        raise UserError(f"--prompt_file {path} has no prompts. Write one per line.")
     return prompts
 
 

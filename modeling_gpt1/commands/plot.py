@@ -15,6 +15,8 @@ from pathlib import Path
 from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import get_last_checkpoint
 
+from tokenization.errors import UserError
+
 from ..storage.writing import atomic_file
 from .arguments import parser_of
 
@@ -34,7 +36,7 @@ class PlotArguments:
 
     def __post_init__(self):
         if not self.output_file.endswith((".png", ".svg", ".pdf")):
-            raise ValueError(f"--output_file {self.output_file} is no .png, .svg or .pdf. Write one of these endings.")
+            raise UserError(f"--output_file {self.output_file} is no .png, .svg or .pdf. Write one of these endings.")
 
 
 def read_run(folder: Path) -> list[dict]:
@@ -43,7 +45,7 @@ def read_run(folder: Path) -> list[dict]:
     folders = filter(None, (folder, get_last_checkpoint(folder)))
     paths = [path for folder in folders if (path := Path(folder, "trainer_state.json")).exists()]
     if not paths:
-        raise ValueError(f"{folder} has no log, trainer_state.json. Pass the `--output_dir` of a run.")
+        raise UserError(f"{folder} has no log, trainer_state.json. Pass the `--output_dir` of a run.")
     states = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     return max(states, key=lambda state: state["global_step"])["log_history"]
 
@@ -57,7 +59,7 @@ def draw(runs: dict[str, list[dict]]):
 
     shown = [key for key in PANELS if any(math.isfinite(r.get(key, math.nan)) for run in runs.values() for r in run)]
     if not shown:
-        raise ValueError(f"Nothing has been logged yet by {', '.join(runs)}; see the --logging_steps of a run.")
+        raise UserError(f"Nothing has been logged yet by {', '.join(runs)}; see the --logging_steps of a run.")
     drawn = [record for run in runs.values() for record in run if any(key in record for key in shown)]
     has_tokens = all("num_input_tokens_seen" in record for record in drawn)
     x_key, x_label = ("num_input_tokens_seen", "tokens seen") if has_tokens else ("step", "updates")

@@ -25,6 +25,7 @@ from transformers import PreTrainedConfig
 from transformers.hf_argparser import HfArg
 
 from tokenization import Task, load_files
+from tokenization.errors import UserError
 from tokenization.rows.metrics import compute
 from tokenization.rows.own_files import check_columns, counted, read_file
 
@@ -61,9 +62,9 @@ class PredictionArguments(OpenedModel):
         own = [name for name in self.keep if name in FIELDS or name.startswith("score_")]
         if own:
             how = "Rename the column (a label's is then given by --columns label=NAME), or join by `index`"
-            raise ValueError(f"--keep {own[0]} is the name of a prediction's own field. {how}.")
+            raise UserError(f"--keep {own[0]} is the name of a prediction's own field. {how}.")
         if self.output_file is not None and not self.output_file.endswith((".csv", ".jsonl")):
-            raise ValueError(f"--output_file {self.output_file} must end in .csv or .jsonl, the form to write.")
+            raise UserError(f"--output_file {self.output_file} must end in .csv or .jsonl, the form to write.")
 
 
 def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task, Dataset]:
@@ -73,7 +74,7 @@ def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task
     has_head = has_task_head(config)
     if config.traversal is None or not columns or not has_head:
         lacks = "traversal or no columns (--columns) of a task" if has_head else "task head at [e]"
-        raise ValueError(f"{args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
+        raise UserError(f"{args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
     options = {"regression": is_regression(config), "label_names": list(config.id2label.values())}
     load = partial(load_files, traversal=config.traversal, delimiter=args.delimiter, **options)
     try:

@@ -30,6 +30,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts, unigram_perplexity
 from tokenization.corpus.documents import find_files
 from tokenization.corpus.noise import NextSentenceCollator
+from tokenization.errors import UserError
 from tokenization.rows.own_files import counted
 from tokenization.text.control_tokens import check_vocabulary
 
@@ -78,9 +79,9 @@ class CorpusArguments:
     def __post_init__(self):
         if bool(self.train_files) == (self.dataset_name is not None):
             given = "both were" if self.train_files else "neither was"
-            raise ValueError(f"One source of text is needed, --train_files or --dataset_name, but {given} given.")
+            raise UserError(f"One source of text is needed, --train_files or --dataset_name, but {given} given.")
         if self.streaming and (self.max_words or self.save_at_words):
-            raise ValueError("--streaming does not count words. Leave it out, or --max_words and --save_at_words.")
+            raise UserError("--streaming does not count words. Leave it out, or --max_words and --save_at_words.")
         if self.max_words:
             number_of_words(self.max_words)
         self.save_points()
@@ -113,11 +114,11 @@ class StartArguments(runs.ModelArguments):
 
     def __post_init__(self):
         if self.preset and self.model:
-            raise ValueError(f"--preset {self.preset} is for a fresh model, not --model {self.model}. Leave one out.")
+            raise UserError(f"--preset {self.preset} is for a fresh model, not --model {self.model}. Leave one out.")
         super().__post_init__()
         if self.num_merges is not None and (self.tokenizer_name or self.model):
             has = f"--num_merges {self.num_merges} learns a tokenizer, but that of {self.tokenizer_name or self.model}"
-            raise ValueError(f"{has} was given. Leave one of them out.")
+            raise UserError(f"{has} was given. Leave one of them out.")
 
 
 def check_run(
@@ -134,29 +135,29 @@ def check_run(
         kept |= {name: getattr(training_args, name) for name in sizes}
         for name in ("auto_find_batch_size", "dataloader_drop_last"):
             if getattr(training_args, name):
-                raise ValueError(f"--{name} changes how many words an update reads, which are counted. Leave it out.")
+                raise UserError(f"--{name} changes how many words an update reads, which are counted. Leave it out.")
     checkpoint = runs.check_output_folder(training_args, kept)
     before, now = read_content(checkpoint).get("settings", {}) if checkpoint else {}, training_args.world_size
     if (was := before.get("world_size", now)) != now and "gradient_accumulation_steps" in kept:
-        raise ValueError(f"{checkpoint} counted words for {was} processes. Start {was}, not {now}, or another run.")
+        raise UserError(f"{checkpoint} counted words for {was} processes. Start {was}, not {now}, or another run.")
     if corpus_args.max_words and training_args.max_steps > 0:
         both = f"--max_words {corpus_args.max_words} says how long the run is, and so does --max_steps"
-        raise ValueError(f"{both} {training_args.max_steps}. Leave one of them out.")
+        raise UserError(f"{both} {training_args.max_steps}. Leave one of them out.")
     if corpus_args.streaming and training_args.max_steps <= 0:
-        raise ValueError("--streaming reads text of unknown length. Pass the number of updates as --max_steps.")
+        raise UserError("--streaming reads text of unknown length. Pass the number of updates as --max_steps.")
     if corpus_args.source("validation") is None and training_args.eval_strategy != "no":
         needs = f"--eval_strategy {training_args.eval_strategy.value} needs held-out text"
-        raise ValueError(f"{needs}. Pass --validation_files or --validation_split.")
+        raise UserError(f"{needs}. Pass --validation_files or --validation_split.")
     if model_args.model is None and family.is_causal:  # others add tokens of their tokenizer
         family.block_length(model_args.fresh_config(), corpus_args.block_length)
     if corpus_args.streaming and family.collator_class is NextSentenceCollator:
-        raise ValueError(f"--streaming stores no blocks, but {family.name} draws from them. Leave it out.")
+        raise UserError(f"--streaming stores no blocks, but {family.name} draws from them. Leave it out.")
     for source in filter(None, map(corpus_args.source, ("train", "validation"))):
         training_texts(**source)  # reads the first piece
     shared = {file for source in corpus_args.train_files for file in find_files(source)}
     shared &= {file for source in corpus_args.validation_files for file in find_files(source)}
     if shared:
-        raise ValueError(f"{min(shared)} is in --train_files and in --validation_files. Leave it out of one of them.")
+        raise UserError(f"{min(shared)} is in --train_files and in --validation_files. Leave it out of one of them.")
     return checkpoint
 
 
@@ -230,7 +231,7 @@ def main(arguments: list[str]) -> None:
         asked.append("do_train")
     if asked:
         how = "and measures --validation_files; `gpt1 evaluate --tasks wikitext` measures a model that is there"
-        raise ValueError(f"This command always trains, {how}. Leave --{asked[0]} out.")
+        raise UserError(f"This command always trains, {how}. Leave --{asked[0]} out.")
     check_model("--model", model_args.model)
     family = FAMILIES[model_args.family or "gpt1"] if model_args.model is None else family_of(model_args.model)
     checkpoint = check_run(model_args, corpus_args, training_args, family)
@@ -298,7 +299,7 @@ def main(arguments: list[str]) -> None:
         longest = max(map(len, tokenizer(model_args.prompts, add_special_tokens=False)["input_ids"]))
         length = min(40, model.config.max_position_embeddings - longest)
         if length < 1:
-            raise ValueError(f"--prompts has one of {longest} tokens, which leaves the model no position. Shorten it.")
+            raise UserError(f"--prompts has one of {longest} tokens, which leaves the model no position. Shorten it.")
         trainer.add_callback(SampleCallback(tokenizer, model_args.prompts, max_new_tokens=length))
     if corpus_args.max_words or corpus_args.save_at_words:  # the trainer takes one device
         saved, words_per_update, line = plan_words(corpus_args, training_args, len(train_blocks))

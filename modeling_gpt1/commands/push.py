@@ -13,6 +13,8 @@ from pathlib import Path
 from transformers.hf_argparser import HfArg
 from transformers.utils.hub import hf_api
 
+from tokenization.errors import UserError
+
 from ..hub.push import explained, upload
 from ..inference.checkpoints import saved_revisions
 from .arguments import parser_of
@@ -34,10 +36,10 @@ def main(arguments: list[str]) -> None:
     args, positional = parser.read(arguments)
     folder = positional.folder
     if not Path(folder, "config.json").is_file():
-        raise ValueError(f"{folder} is no folder with a config.json. Write the folder of a run after `gpt1 push`.")
+        raise UserError(f"{folder} is no folder with a config.json. Write the folder of a run after `gpt1 push`.")
     places = [(Path(folder, name), name) for name in saved_revisions(folder)] if args.branches else []
     if args.branches and not places:
-        raise ValueError(f"{folder} has no folders chck_…. Train with --save_at_words, or leave --branches out.")
+        raise UserError(f"{folder} has no folders chck_…. Train with --save_at_words, or leave --branches out.")
     more = [flag for flag in ("branches", "private") if getattr(args, flag)]
     with explained(args.repo_id, folder, args.revision, more=[f"--{flag}" for flag in more]):
         repo_id = hf_api().create_repo(args.repo_id, private=args.private, exist_ok=True).repo_id

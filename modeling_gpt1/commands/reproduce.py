@@ -19,6 +19,8 @@ from pathlib import Path
 
 from datasets import disable_progress_bars
 
+from tokenization.errors import UserError
+
 from ..reproduction.arguments import PASSED_ON, PRETRAIN, REHEARSAL, ReproduceArguments, as_settings
 from .arguments import CommandParser, check_model, parser_of
 
@@ -43,7 +45,7 @@ def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, Comman
     if is_asked != bool(arguments.pretrain_arguments):
         has, needs = f"a model {PRETRAIN}", "--pretrain_arguments"
         has, needs = (has, needs) if is_asked else (needs, has)
-        raise ValueError(f"{has} was given without {needs}. Pass both, or a model that is pre-trained already.")
+        raise UserError(f"{has} was given without {needs}. Pass both, or a model that is pre-trained already.")
     return arguments, parser
 
 

@@ -18,6 +18,7 @@ from transformers import PreTrainedConfig, Trainer, TrainerCallback, TrainerStat
 from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import has_length
 
+from tokenization.errors import UserError
 from tokenization.rows.own_files import counted
 from tokenization.rows.tasks import nearest
 
@@ -54,7 +55,7 @@ class ModelArguments:
     def __post_init__(self):
         for flag, value in (("--config_overrides", self.config_overrides), ("--family", self.family)):
             if self.model is not None and value is not None:
-                raise ValueError(f"{flag} {value} describes a fresh model, not --model {self.model}. Leave one out.")
+                raise UserError(f"{flag} {value} describes a fresh model, not --model {self.model}. Leave one out.")
         if self.model is None:
             self.fresh_config()  # a wrong configuration is told at once
 
@@ -68,7 +69,7 @@ class ModelArguments:
             family.check_sizes(config)
         except (StrictDataclassError, TypeError, ValueError) as error:
             reason = error if isinstance(error, ValueError) else error.__cause__ or error
-            raise ValueError(f"--config_overrides {self.config_overrides}: {str(reason).rstrip('.')}.") from error
+            raise UserError(f"--config_overrides {self.config_overrides}: {str(reason).rstrip('.')}.") from error
         return config
 
 
@@ -84,7 +85,7 @@ def parse_overrides(
         name, _, value = map(str.strip, pair.partition("="))
         if name not in known or not value:
             near = nearest(name, whole - {name}) or nearest(name, known - {name})
-            raise ValueError(
+            raise UserError(
                 f"--config_overrides has {pair!r}{near}; field=value is needed, of a field of {config_class.__name__}"
                 " such as hidden_size=256 that does not come from the tokenizer or the data."
             )
@@ -104,10 +105,10 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     """
     folder = Path(args.output_dir)
     if folder.is_file():
-        raise ValueError(f"--output_dir {folder} is a file. Pass a folder.")
+        raise UserError(f"--output_dir {folder} is a file. Pass a folder.")
     if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
         how = "--resume_from_checkpoint auto to resume the run that wrote it"
-        raise ValueError(f"--output_dir {folder} is not empty. Pass {how}, or pass another folder.")
+        raise UserError(f"--output_dir {folder} is not empty. Pass {how}, or pass another folder.")
     checkpoint = checkpoint_to_resume(args.resume_from_checkpoint, args.output_dir)
     settings = checkpoint and Path(checkpoint).parent / SETTINGS
     before = read_settings(settings) if settings and settings.is_file() else {}
@@ -115,7 +116,7 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
         was, now = (list(map(str, x if isinstance(x, list) else [x])) for x in (before[name], data[name]))
         if list(map(names_in, was)) != list(map(names_in, now)):
             told = f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with"
-            raise ValueError(f"{told} {' '.join(now)}. Pass what that run had, or another --output_dir.")
+            raise UserError(f"{told} {' '.join(now)}. Pass what that run had, or another --output_dir.")
     return checkpoint
 
 
@@ -129,7 +130,7 @@ def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:
     name = args.metric_for_best_model
     if name is not None and name.removeprefix("eval_") not in scores:
         near, needed = nearest(name, scores), " or ".join(scores)
-        raise ValueError(f"--metric_for_best_model {name}{near} is no score of this run. Pass {needed}.")
+        raise UserError(f"--metric_for_best_model {name}{near} is no score of this run. Pass {needed}.")
 
 
 class AboveTheBar(logging.Handler):

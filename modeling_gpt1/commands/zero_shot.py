@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
 from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
+from tokenization.errors import UserError
 from tokenization.rows.own_files import counted
 
 from ..inference.checkpoints import saved_checkpoints
@@ -48,9 +49,9 @@ class ScoringArguments(OpenedModel):
     def __post_init__(self):
         if (self.model is None) == (self.checkpoints is None):
             given = "neither was" if self.checkpoints is None else "both were"
-            raise ValueError(f"Exactly one of --model and --checkpoints is needed, but {given} given.")
+            raise UserError(f"Exactly one of --model and --checkpoints is needed, but {given} given.")
         if self.checkpoints is not None and self.revision is not None:
-            raise ValueError("--checkpoints evaluates all that a run has saved. Pass --revision with --model.")
+            raise UserError("--checkpoints evaluates all that a run has saved. Pass --revision with --model.")
         super().__post_init__()
 
     def models(self) -> list[dict]:

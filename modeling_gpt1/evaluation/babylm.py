@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from tokenization.errors import UserError
 from tokenization.rows.metrics import spearmanr
 
 from ..inference.scoring import MaskedLMScorer, Scorer, ScoringRequest
@@ -81,18 +82,18 @@ def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, P
     """The tasks that `babylm` (all with rows but `aoa`) and `babylm_<task>` name, and where the rows of each are."""
     if names and data_dir is None:
         where = "the folder full_eval or fast_eval of its data, https://osf.io/ryjfm"
-        raise ValueError(f"The rows of the BabyLM challenge are read from files. Pass as --data_dir {where}.")
+        raise UserError(f"The rows of the BabyLM challenge are read from files. Pass as --data_dir {where}.")
     found = {}
     for name in names:
         task = name.removeprefix("babylm").removeprefix("_")
         if task and task not in FILES:
-            raise ValueError(f"There is no task {name}. The tasks: {', '.join(f'babylm_{one}' for one in FILES)}.")
+            raise UserError(f"There is no task {name}. The tasks: {', '.join(f'babylm_{one}' for one in FILES)}.")
         if task and find(task, data_dir) is None:
-            raise ValueError(f"babylm_{task} needs {' or '.join(FILES[task])} in {data_dir}.")
+            raise UserError(f"babylm_{task} needs {' or '.join(FILES[task])} in {data_dir}.")
         asked = {task} if task else FILES.keys() - {AGES}
         found |= {one: path for one in FILES if one in asked and (path := find(one, data_dir))}
     if names and not found:
-        raise ValueError(f"{data_dir} has rows of no task. Pass the folder full_eval or fast_eval of the challenge.")
+        raise UserError(f"{data_dir} has rows of no task. Pass the folder full_eval or fast_eval of the challenge.")
     return found
 
 
@@ -107,7 +108,7 @@ def read_items(name: str, folder: Path, num_rows: int | None = None) -> list[Ite
         lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
         items += [READERS[name](json.loads(line), path.stem) for line in lines[:num_rows]]
     if not items:
-        raise ValueError(f"{folder} has no row in a .jsonl file. Unpack the challenge's data there.")
+        raise UserError(f"{folder} has no row in a .jsonl file. Unpack the challenge's data there.")
     return items
 
 
@@ -254,7 +255,7 @@ def age_correlation(results: list[dict], children_file: Path) -> dict[str, float
     children = pd.read_csv(children_file).drop_duplicates("word").set_index("word")
     months = [str(month) for month in range(16, 31) if str(month) in children.columns]
     if not months:
-        raise ValueError(f"{children_file} has no column of a month, 16 to 30. Pass the challenge's file.")
+        raise UserError(f"{children_file} has no column of a month, 16 to 30. Pass the challenge's file.")
     curves, ages = pd.DataFrame(results, columns=["target_word", "word_count", "surprisal"]), []
     for word, curve in curves.groupby("target_word"):
         if word in children.index:

@@ -16,6 +16,7 @@ from transformers import OpenAIGPTTokenizer
 from transformers.utils import logging
 
 from tokenization import GPT1Tokenizer
+from tokenization.errors import UserError
 from tokenization.text.control_tokens import unknown_share
 
 from ..inference.scoring import CausalLMScorer, ScoringRequest
@@ -57,7 +58,7 @@ class SharedContextLM(HFLM):
     ):
         super().__init__(pretrained, batch_size=batch_size, add_bos_token=add_bos_token, **kwargs)
         if self.backend != "causal":
-            raise ValueError(f"{pretrained} has an encoder: it is no causal language model. Use the harness's `hf`.")
+            raise UserError(f"{pretrained} has an encoder: it is no causal language model. Use the harness's `hf`.")
         if add_bos_token is None and getattr(self.tokenizer, "has_control_tokens", False):
             self.add_bos_token = False
         # Where a request is too long, its beginning is cut, and said so.
@@ -79,7 +80,7 @@ class SharedContextLM(HFLM):
         if not continuation_ids:  # a token spans the boundary, or there is only white space
             continuation_ids = self.tok_encode(continuation, add_special_tokens=False)
         if not continuation_ids:
-            raise ValueError(
+            raise UserError(
                 f"The continuation {continuation!r} of the context that ends in {context[-40:]!r} has no token, so it "
                 "has no probability. Correct the row or the task's prompt."
             )

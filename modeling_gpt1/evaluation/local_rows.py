@@ -16,6 +16,7 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
+from tokenization.errors import UserError
 from tokenization.rows.own_files import FILE_BUILDERS, read_file, task_rows
 from tokenization.rows.tasks import TASKS, nearest
 
@@ -58,7 +59,7 @@ def specify_tasks(
     specified = []
     for name in names:
         if not (leaves := _leaves(name)):
-            raise ValueError(f"The group {name!r} has settings of its own. Name its tasks, with --num_fewshot.")
+            raise UserError(f"The group {name!r} has settings of its own. Name its tasks, with --num_fewshot.")
         made = [_make(leaf, data_dir, calibrate) for leaf in leaves]
         if calibrate:  # without a question, or with one answer to several, nothing can be compared
             unfit = {task.config.task for task in made if task.multiple_input or not task.config.doc_to_text}
@@ -76,7 +77,7 @@ def _matching(task: str) -> list[str]:
     names = all_tasks().match_tasks([task])
     if not names:
         near = nearest(task, all_tasks().all_tasks)
-        raise ValueError(f"lm-evaluation-harness has no task {task!r}{near}. `lm_eval ls tasks` lists all.")
+        raise UserError(f"lm-evaluation-harness has no task {task!r}{near}. `lm_eval ls tasks` lists all.")
     return sorted(names)
 
 
@@ -121,7 +122,7 @@ def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> Configurab
         if other is None:
             found, endings = ", ".join(sorted(files)) or "none", ".jsonl, .jsonl.gz, .csv or .parquet"
             what = f"a file {prefix}{' or '.join(needed)} ({endings}) in {folder}, which has {found}"
-            raise ValueError(f"Task {name!r} needs {what}. Add it, or leave out --data_dir to take the hub's rows.")
+            raise UserError(f"Task {name!r} needs {what}. Add it, or leave out --data_dir to take the hub's rows.")
         splits |= {"validation_split": other, "test_split": None}
     splits = {key: split if split in files else None for key, split in splits.items()}
     of_asked = splits["test_split"] or splits["validation_split"]
@@ -138,10 +139,10 @@ def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> Configurab
             is_place = type(target) is not float and target in range(len(choices))  # 1.0 is no place in a list
             if not (isinstance(target, list) or target in choices or is_place):
                 what = f"row {number} of {asked} (the first is 0) has the label {target!r}, none of the {len(choices)}"
-                raise ValueError(f"Task {name!r}: {what} answers. Write labels {as_hub}.")
+                raise UserError(f"Task {name!r}: {what} answers. Write labels {as_hub}.")
     except (AttributeError, LookupError, TypeError, UndefinedError) as error:
         what = f"{asked}, whose columns are {', '.join(read_file(asked).column_names)}: {type(error).__name__} {error}"
-        raise ValueError(f"Task {name!r} cannot read {what}. Write columns and labels {as_hub}.") from error
+        raise UserError(f"Task {name!r} cannot read {what}. Write columns and labels {as_hub}.") from error
     return task
 
 
@@ -164,7 +165,7 @@ def _read(name: str, path: Path) -> Dataset:
     if name.startswith(BLIMP):
         rows = _paradigms(path).get(uid := name.removeprefix(BLIMP))
         if rows is None:
-            raise ValueError(f"{path} has no row whose UID is {uid!r}, for task {name!r}. Add rows, or leave it out.")
+            raise UserError(f"{path} has no row whose UID is {uid!r}, for task {name!r}. Add rows, or leave it out.")
         return rows
     task, (column, convert) = TASKS.get(name), CONVERTERS.get(name, ("", None))
     rows = task_rows(read_file(path), task, "train", str(path)) if task else read_file(path, infer_types=True)

@@ -7,6 +7,8 @@ from pathlib import Path
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
 
+from tokenization.errors import UserError
+
 logger = logging.get_logger(__name__)
 
 
@@ -22,7 +24,7 @@ def saved_checkpoints(run_folder: str | Path) -> list[dict]:
     if any(folder.glob("chck_*/config.json")):
         logger.warning(f"The checkpoints chck_… of {folder} are left out. Ask them by --model and --revision.")
     if not steps:
-        raise ValueError(
+        raise UserError(
             f"{folder} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of "
             "a run that saved some, or one model with --model."
         )
@@ -50,5 +52,5 @@ def number_of_words(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text)
     number = float(found[1]) * {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}[found[2]] if found else 0
     if number < 1:
-        raise ValueError(f"{text!r} is no number of words. Write 500000, 500K, 10M or 1B; several as 1M 2M.")
+        raise UserError(f"{text!r} is no number of words. Write 500000, 500K, 10M or 1B; several as 1M 2M.")
     return round(number)

@@ -2,6 +2,8 @@
 
 import torch
 
+from tokenization.errors import UserError
+
 
 def default_device() -> torch.device:
     """The accelerator that torch finds, whatever its make, else the CPU."""
@@ -14,7 +16,7 @@ def check_device(name: str) -> None:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without it
         reason = str(error).splitlines()[0].rstrip(".")
-        raise ValueError(f"--device {name} fails: {reason}. Pass {default_device()}, or leave it out.") from error
+        raise UserError(f"--device {name} fails: {reason}. Pass {default_device()}, or leave it out.") from error
 
 
 def accelerator_name() -> str | None:

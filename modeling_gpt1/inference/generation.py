@@ -7,6 +7,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
+from tokenization.errors import UserError
+
 NEWLINE = "\n</w>"  # as in tokenization_gpt1.py
 SHOWN_CHARACTERS = 60  # of a prompt, in an error
 
@@ -33,7 +35,7 @@ class StopAtStrings(StoppingCriteria):
             ids = tokenizer(string, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             if not ids:
                 remedy = "Give a word, or '\\n' alone for a line end."
-                raise ValueError(f"The stop string {string!r} has no token. {remedy}")
+                raise UserError(f"The stop string {string!r} has no token. {remedy}")
             self.strings.append(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor | None, **kwargs) -> torch.BoolTensor:
@@ -81,13 +83,13 @@ def continue_prompts(
             model's positions; the model has no language-model head that `generate` uses.
     """
     if isinstance(prompts, str):
-        raise ValueError(f"`prompts` is the text {prompts!r}, but a list of texts is needed, such as [{prompts!r}].")
+        raise UserError(f"`prompts` is the text {prompts!r}, but a list of texts is needed, such as [{prompts!r}].")
     if not model.can_generate():
-        raise ValueError(f"A {type(model).__name__} continues no text. Open the folder with GPT1ForCausalLM.")
+        raise UserError(f"A {type(model).__name__} continues no text. Open the folder with GPT1ForCausalLM.")
     if "max_length" in options:
-        raise ValueError("`max_length` would count the prompt, too. Pass `max_new_tokens`.")
+        raise UserError("`max_length` would count the prompt, too. Pass `max_new_tokens`.")
     if options.get("return_dict_in_generate"):
-        raise ValueError("`return_dict_in_generate` gives no texts. Call `model.generate` for more than texts.")
+        raise UserError("`return_dict_in_generate` gives no texts. Call `model.generate` for more than texts.")
     if not prompts:
         return []
     prompts, stop = list(prompts), [stop] if isinstance(stop, str) else list(stop or ())
@@ -126,14 +128,14 @@ def encode_prompts(
     for prompt in prompts:
         shown = textwrap.shorten(prompt, SHOWN_CHARACTERS, placeholder="…")
         if any("\ud800" <= letter <= "\udfff" for letter in prompt):  # as Python reads a byte that is no text
-            raise ValueError(f"The prompt {shown!r} is not UTF-8 text. Write it in UTF-8.")
+            raise UserError(f"The prompt {shown!r} is not UTF-8 text. Write it in UTF-8.")
         ids = tokenizer(prompt, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
         encoded.append(ids)
         if not ids:
-            raise ValueError(f"The prompt {shown!r} contains no token, but the model continues from one. Add a word.")
+            raise UserError(f"The prompt {shown!r} contains no token, but the model continues from one. Add a word.")
         if len(ids) + max_new_tokens > positions:
             has = f"The prompt {shown!r} has {len(ids)} tokens and `max_new_tokens` is {max_new_tokens}, but the model"
-            raise ValueError(f"{has} has only {positions} positions (`max_position_embeddings`). Shorten either.")
+            raise UserError(f"{has} has only {positions} positions (`max_position_embeddings`). Shorten either.")
     return encoded
 
 

@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from tokenization import Task, get_task, load_task
+from tokenization.errors import UserError
 from tokenization.rows import metrics
 from tokenization.rows.own_files import are_all_labelled
 from tokenization.rows.tasks import nearest, plain_name
@@ -100,7 +101,7 @@ def _pronoun(row: Mapping) -> tuple[ScoringRequest, ...]:
     sentence, start = row["sentence"], row["pronoun_offset"]
     end = start + len(row["pronoun"])
     if sentence[start:end].lower() != row["pronoun"].lower():
-        raise ValueError(
+        raise UserError(
             f"`pronoun_offset` {start} of the sentence {sentence!r} points to {sentence[start:end]!r}, not to the "
             f"pronoun {row['pronoun']!r}. It counts characters from 0: correct the row."
         )
@@ -145,7 +146,7 @@ def get_heuristic(name: str) -> Heuristic:
     """
     found = {plain_name(known): heuristic for known, heuristic in HEURISTICS.items()}.get(plain_name(name))
     if found is None:
-        raise ValueError(
+        raise UserError(
             f"Task {name!r} has no zero-shot heuristic{nearest(name, HEURISTICS)}. Known: {', '.join(HEURISTICS)}. "
             "For your own data, pass a `Heuristic` to `evaluate_zero_shot` in Python."
         )
@@ -180,7 +181,7 @@ def load_questions(
     needs_labels = heuristic.right is None
     split = next((n for n in order if not needs_labels or are_all_labelled(splits[n], task.columns["label"])), None)
     if split is None:
-        raise ValueError(f"The labels of task {task.name!r} are hidden in {', '.join(order)}. Add one with labels.")
+        raise UserError(f"The labels of task {task.name!r} are hidden in {', '.join(order)}. Add one with labels.")
     needs_training = heuristic.has_threshold or num_shots > 0
     train_rows = splits.get(task.train_split, ()) if needs_training else ()
     drawn = []
@@ -243,10 +244,10 @@ def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calib
     name, num_train = heuristic.task.name, len(train_rows or ())
     if heuristic.has_threshold and num_shots or calibrate and not heuristic.content:
         asked = "num_shots" if heuristic.has_threshold and num_shots else "calibrate"
-        raise ValueError(f"`{asked}` was given for task {name!r}, whose heuristic has no place for it. Leave it out.")
+        raise UserError(f"`{asked}` was given for task {name!r}, whose heuristic has no place for it. Leave it out.")
     needed = 1 if heuristic.has_threshold else num_shots + 1 if num_shots else 0
     if needed > num_train:
-        raise ValueError(
+        raise UserError(
             f"Task {name!r} needs at least {needed} training rows here (for the threshold, or to show and one spare), "
             f"but got {num_train}. Pass `train_rows`."
         )
@@ -254,7 +255,7 @@ def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calib
     lacking = [lacks for row in chain(rows, train_rows or ()) if (lacks := read - row.keys())]
     if not rows or lacking:
         found = f"a row without {', '.join(sorted(lacking[0]))}" if lacking else "no rows"
-        raise ValueError(f"Task {name!r} was given {found}. Pass `rows` as `load_task` gives them.")
+        raise UserError(f"Task {name!r} was given {found}. Pass `rows` as `load_task` gives them.")
 
 
 def _answered(heuristic: Heuristic, row: Mapping) -> str:
@@ -273,7 +274,7 @@ def _score(scorer: Scorer, task: str, asked: list[tuple[ScoringRequest, ...]]) -
     try:
         found = dict(zip(distinct, scorer.score(distinct), strict=True))
     except ValueError as error:  # such as a text that is too long
-        raise ValueError(f"Task {task!r}: {error}") from error
+        raise UserError(f"Task {task!r}: {error}") from error
     return [[score for request in requests for score in found[request]] for requests in asked]
 
 

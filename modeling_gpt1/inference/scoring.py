@@ -32,6 +32,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from transformers.utils import logging
 
 from tokenization.batches.plan import plan_batch
+from tokenization.errors import UserError
 from tokenization.text.control_tokens import check_tokenizer
 
 from ..configuration_gpt1 import GPT1Config
@@ -113,7 +114,7 @@ class Scorer:
         start_ids: Sequence[int] | None = None,
     ):
         if not hasattr(model, "forward"):
-            raise ValueError(f"`model` is {model!r}. Pass a model, such as `from_pretrained` of its class gives.")
+            raise UserError(f"`model` is {model!r}. Pass a model, such as `from_pretrained` of its class gives.")
         if tokenizer is not None:
             check_tokenizer(tokenizer)
         self.model, self.tokenizer, self.batch_tokens = model, tokenizer, batch_tokens
@@ -169,7 +170,7 @@ class Scorer:
         texts = []
         for number, request in enumerate(requests):
             if isinstance(request, str) or isinstance(request[1], str) or not isinstance(request[0], str):
-                raise ValueError(
+                raise UserError(
                     f"Request {number} is {request!r}, but a pair of a context and a list of continuations is needed, "
                     'such as ("It was", [" good", " bad"]); the context may be "".'
                 )
@@ -225,7 +226,7 @@ class Scorer:
                 worst, limit = max(continuations, key=len, default=[]), self.max_length - len(self.start_ids)
                 if len(worst) > limit:
                     text = f", {self.tokenizer.decode(worst)[:60]!r}" if self.tokenizer else ""
-                    raise ValueError(
+                    raise UserError(
                         f"Request {number} has a continuation of {len(worst)} tokens{text}, but at most {limit} fit "
                         f"after the start tokens (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). "
                         "Shorten it, score it in parts, or take a model with more positions."
@@ -339,7 +340,7 @@ class CausalLMScorer(Scorer):
         # By its type, too: a weakly trained BERT hardly depends on later tokens.
         is_masked = scorer_class_of(model.config) is MaskedLMScorer
         if is_masked or (first - other).abs().max() > rounding_of(model) * first.abs().max():
-            raise ValueError(
+            raise UserError(
                 f"{type(model).__name__} is not a causal language model: its predictions depend on tokens that come "
                 "after them, as in BERT. Give a model that was trained to continue texts, or ask it with "
                 "`gpt1 zero-shot`."
@@ -435,7 +436,7 @@ class _WholeTextScorer(Scorer):
         needed = scorer_class_of(self.model.config)
         if self.tokenizer.mask_token_id is None or not isinstance(self, needed | MaskedLMScorer):
             named, found = type(self).__name__, type(self.model).__name__
-            raise ValueError(f"{named} needs a tokenizer with a mask token, and {found} is for {needed.__name__}.")
+            raise UserError(f"{named} needs a tokenizer with a mask token, and {found} is for {needed.__name__}.")
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
         self.max_length = min(self.max_length, self.tokenizer.model_max_length) - 2
         self._padding = self.tokenizer.pad_token_id or 0

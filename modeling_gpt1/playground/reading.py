@@ -12,6 +12,7 @@ from huggingface_hub import snapshot_download
 from transformers import PreTrainedTokenizerBase
 
 from tokenization import GPT1Tokenizer, TraversalCollator, open_tokenizer
+from tokenization.errors import UserError
 from tokenization.rows.traversals import TRAVERSALS
 from tokenization.text.control_tokens import CONTROL_TOKENS, check_vocabulary
 from tokenization.text.tokenization_gpt1 import END_OF_WORD, NEWLINE
@@ -38,7 +39,7 @@ MOST_ANSWERS = 50
 MOST_TOKENS = 2_048
 
 
-class PlaygroundError(ValueError):
+class PlaygroundError(UserError):
     """A problem that the person at the page can fix. The text says what it is and how to fix it."""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import modeling_gpt1
 import tokenization
+from tokenization.errors import UserError
 
 from ..storage.writing import whole_or_absent
 
@@ -20,10 +21,10 @@ def write_space(folder: str, models: list[str]) -> None:
     """
     target = Path(folder)
     if target.exists():
-        raise ValueError(f"{folder} already exists. Give a new folder.")
+        raise UserError(f"{folder} already exists. Give a new folder.")
     local = [model for model in models if Path(model).is_dir()]
     if local:
-        raise ValueError(
+        raise UserError(
             f"{', '.join(local)} is a local folder, which a Space cannot open. Push it to the hub first and give its "
             "id."
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from transformers.hf_argparser import HfArg
 
 from tokenization import get_task
+from tokenization.errors import UserError
 
 from ..inference.heuristics import get_heuristic
 
@@ -81,12 +82,12 @@ class ReproduceArguments:
         if self.variants is None:
             self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]
         if "lstm" in self.variants and self.lstm_model is None:
-            raise ValueError("The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.")
+            raise UserError("The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.")
         if self.experiments == ["zero_shot"]:
             if not (PRETRAIN in (self.model, self.lstm_model) or self.checkpoints or self.lstm_checkpoints):
-                raise ValueError("zero_shot needs a pre-training. Pass its output folder as --checkpoints.")
+                raise UserError("zero_shot needs a pre-training. Pass its output folder as --checkpoints.")
         elif self.model is None:
-            raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
+            raise UserError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
 
 
 def rehearsal_of(arguments: ReproduceArguments) -> ReproduceArguments:
@@ -135,12 +136,12 @@ def as_settings(
             name = name.replace("-", "_")  # both spellings are accepted
             values[name] = [value] if has_value else []
         elif name is None:
-            raise ValueError(f"{source} begins with {word!r}. Begin with an argument such as --learning_rate.")
+            raise UserError(f"{source} begins with {word!r}. Begin with an argument such as --learning_rate.")
         else:
             values[name].append(word)
     for name in values:
         if name in refused:
-            raise ValueError(
+            raise UserError(
                 f"{source} has --{name}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
                 "reproduce --help` explains how tasks, models, data and seeds are chosen."
             )

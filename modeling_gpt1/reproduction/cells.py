@@ -10,6 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from tokenization import Task, get_task, load_task
+from tokenization.errors import UserError
 from tokenization.rows.own_files import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
@@ -46,7 +47,7 @@ def check_families(arguments: ReproduceArguments) -> None:
     for argument, wanted in MODEL_TYPES.items():
         model = getattr(arguments, argument)
         if model is not None and (found := load_config(model).model_type) != wanted:
-            raise ValueError(f"--{argument} {model} has the model type {found}. Pass one of --family {wanted}.")
+            raise UserError(f"--{argument} {model} has the model type {found}. Pass one of --family {wanted}.")
 
 
 def plan(arguments: ReproduceArguments) -> list[Cell]:
@@ -176,7 +177,7 @@ def fine_tune(
         return read_json(work / name / "all_results.json")
 
     if not uses_of(task, data_dir):  # told before the training, not hours later
-        raise ValueError(
+        raise UserError(
             f"A run of {task} could not be scored: there are no labelled rows in "
             f"{' and '.join(get_task(task).validation_splits)}. Add them to the task's folder."
         )

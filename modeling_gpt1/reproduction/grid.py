@@ -27,6 +27,8 @@ import psutil
 import torch
 from filelock import FileLock, Timeout
 
+from tokenization.errors import UserError
+
 from ..inference.devices import accelerator_name, default_device
 from ..storage.writing import write_atomically
 from .arguments import REHEARSAL, ReproduceArguments, rehearsal_of
@@ -200,7 +202,7 @@ def check_memory(rehearsal: Path, jobs: int) -> None:
         place, total = "gpu", torch.get_device_module(device).mem_get_info()[1]
     needed = jobs * max((peak_memory(read_json(path), place) for path in rehearsal.glob("cells/*.json")), default=0)
     if jobs > 1 and needed > total:
-        raise ValueError(
+        raise UserError(
             f"--jobs {jobs} may need {needed / 2**30:.1f} GiB by {rehearsal}, and there are {total / 2**30:.1f}. Pass "
             "fewer jobs, or delete that folder if it is of other settings."
         )
@@ -214,7 +216,7 @@ def write_reports(arguments: ReproduceArguments, command: list[str], cells: list
     results = [(cell, store.read(cell)) for cell in cells]
     finished = [result for _, result in results if result]
     if arguments.only_report and not finished:
-        raise ValueError(
+        raise UserError(
             f"No cell in {store.folder} has these settings, so its report is left as it is. Repeat the flags of the "
             f"command that ran them, or pass --config {store.folder / 'reproduce_run.yaml'} --only_report true for "
             "those of the latest."

@@ -8,6 +8,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from transformers.utils import logging
 
+from tokenization.errors import UserError
+
 logger = logging.get_logger(__name__)
 
 LOCK_NAME = "_writer.txt"  # pushes to the hub leave out what begins with "_"
@@ -29,7 +31,7 @@ def one_writer(folder: str | os.PathLike) -> Iterator[None]:
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        raise ValueError(
+        raise UserError(
             f"`output_dir` is {os.fspath(folder)!r}, where another run is writing. Wait until it finishes or stop it, "
             "or pass another folder."
         ) from None

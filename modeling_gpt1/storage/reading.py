@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tokenization.errors import UserError
+
 
 def saved_files(folder: str | os.PathLike) -> dict[str, tuple[int, int]]:
     """Inode and time of each of a model's files, by name: every save changes them. Empty for a hub id."""
@@ -25,4 +27,4 @@ def one_save(folder: str | os.PathLike) -> Iterator[None]:
         yield
     finally:  # what could not be read, too, may be missing for this reason
         if saved_files(folder) != before:
-            raise ValueError(f"A model was saved into {folder} while it was read. Run the command again.")
+            raise UserError(f"A model was saved into {folder} while it was read. Run the command again.")

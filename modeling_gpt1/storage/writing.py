@@ -14,6 +14,8 @@ from typing import TextIO
 
 from safetensors import SafetensorError
 
+from tokenization.errors import UserError
+
 # The name of a folder that is being replaced begins with it, until the new one is there.
 REPLACED = "replaced-"
 
@@ -34,7 +36,7 @@ def atomic_file(path: str | os.PathLike) -> Iterator[TextIO]:
         ValueError: `path` is a folder or a device, which no file can replace.
     """
     if os.path.exists(path) and not os.path.isfile(path):
-        raise ValueError(f"{os.fspath(path)} is not a file, and no file can replace it. Pass the name of a file.")
+        raise UserError(f"{os.fspath(path)} is not a file, and no file can replace it. Pass the name of a file.")
     path = Path(os.path.realpath(path))  # a link stays a link
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"_{path.name}.{os.getpid()}")  # pushes to the hub leave out what begins with "_"
@@ -141,7 +143,7 @@ def check_folder(folder: str | os.PathLike) -> None:
             pass
     except OSError as error:
         told = f"`output_dir` is {os.fspath(folder)!r}, which is not writable ({error.strerror})"
-        raise ValueError(f"{told}. Pass a writable folder.") from error
+        raise UserError(f"{told}. Pass a writable folder.") from error
 
 
 def is_write_failure(error: Exception) -> bool:

@@ -9,6 +9,8 @@ import torch
 from transformers import TrainingArguments
 from transformers.hf_argparser import HfArg
 
+from tokenization.errors import UserError
+
 from ..inference.devices import default_device
 
 
@@ -34,7 +36,7 @@ class _SharedArguments(TrainingArguments):
         super().__post_init__()
         for name in ("max_steps", "num_train_epochs"):
             if getattr(self, name) == 0 and self.max_steps <= 0:
-                raise ValueError(f"`{name}` is 0, which trains nothing. Give a number, or leave it out.")
+                raise UserError(f"`{name}` is 0, which trains nothing. Give a number, or leave it out.")
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False
@@ -89,18 +91,18 @@ def check_arguments(args: TrainingArguments) -> None:
     """Refuses arguments that would falsify the loss or publish a pickle."""
     if args.train_sampling_strategy == "batch_rebalance":
         told = "`train_sampling_strategy` is 'batch_rebalance', which trains rows twice where they fill no update"
-        raise ValueError(f"{told}. Use 'group_by_length'.")
+        raise UserError(f"{told}. Use 'group_by_length'.")
     if args.world_size > 1 and not args.average_tokens_across_devices:
-        raise ValueError(
+        raise UserError(
             "`average_tokens_across_devices` is False: a process without rows would weaken the update. Leave it out."
         )
     if args.label_smoothing_factor:
-        raise ValueError(
+        raise UserError(
             f"`label_smoothing_factor` is {args.label_smoothing_factor}, but label smoothing would replace the "
             "model's loss and with it the auxiliary objective. Leave it at 0."
         )
     if args.push_to_hub and args.hub_strategy != "end":
-        raise ValueError(
+        raise UserError(
             f"`hub_strategy` is {str(args.hub_strategy.value)!r}, but a checkpoint pushed during training "
             'contains pickles with paths of this machine. Use `hub_strategy="end"`.'
         )

@@ -24,6 +24,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
+from tokenization.errors import UserError
 from tokenization.rows.own_files import PLACE, counted
 
 from ..hub.card import model_card
@@ -75,11 +76,11 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
     if str(resume).lower() in ("true", "auto"):
         newest = newest_whole_checkpoint(output_dir)
         if newest is None and str(resume).lower() == "true":
-            raise ValueError(f"No complete checkpoint in {output_dir}. Start without `resume_from_checkpoint`.")
+            raise UserError(f"No complete checkpoint in {output_dir}. Start without `resume_from_checkpoint`.")
         return newest
     fault = find_fault(resume)
     if fault is not None:
-        raise ValueError(
+        raise UserError(
             f"`resume_from_checkpoint` is {str(resume)!r}, which is not a complete checkpoint: {fault}. Pass the "
             f"folder of another one, or `auto` for the newest complete one in {output_dir}."
         )
@@ -119,12 +120,12 @@ def check_run_dir(run_dir: str | os.PathLike, is_new: bool) -> None:
     """
     for folder in reversed(_checkpoints_in(run_dir)):
         if not is_ours(folder):
-            raise ValueError(
+            raise UserError(
                 f"`output_dir` holds {folder}, which this trainer did not write (it has no {CHECKPOINT_NAME}). Move "
                 "it away, or pass another `output_dir`."
             )
         if is_new:
-            raise ValueError(
+            raise UserError(
                 f'`output_dir` holds {folder} of an earlier run. Pass `resume_from_checkpoint="auto"` to resume the '
                 "run that wrote it, or pass another `output_dir`."
             )
@@ -141,7 +142,7 @@ def find_fault(folder: str | os.PathLike) -> str | None:
         is_model_alone = content["save_only_model"]
     except (TypeError, AttributeError) as error:  # not skipped: a run that began anew would replace it
         remedy = "Pass it as `model`, and another `output_dir`."
-        raise ValueError(f"{folder} has a {CHECKPOINT_NAME} of another version and cannot go on. {remedy}") from error
+        raise UserError(f"{folder} has a {CHECKPOINT_NAME} of another version and cannot go on. {remedy}") from error
     except (OSError, ValueError, LookupError):
         return f"it has no readable {CHECKPOINT_NAME}, which this trainer writes last"
     for path, size in sizes.items():
@@ -160,7 +161,7 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
     for name, now in config.to_dict().items():
         is_size = type(now) is int and not name.endswith("_token_id")
         if (is_size or name in BEHAVIOUR.split()) and before.get(name, now) != now:
-            raise ValueError(
+            raise UserError(
                 f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {before[name]}, but this "
                 f"run's has {now}. Give the model the old one, or start a new run in another folder."
             )
@@ -179,7 +180,7 @@ def check_optimizer(checkpoint: str, args: TrainingArguments) -> None:
     now = settings_of(args)["optim"]
     was = read_content(checkpoint).get("settings", {}).get("optim", now)
     if was != now and not {was, now} <= ALIKE:
-        raise ValueError(f"`optim` is {now!r}, but {checkpoint} was trained with {was!r}. Pass that, or begin anew.")
+        raise UserError(f"`optim` is {now!r}, but {checkpoint} was trained with {was!r}. Pass that, or begin anew.")
 
 
 def keep_settings(checkpoint: str, before: dict[str, Any], args: TrainingArguments, rows: Any = None) -> None:

@@ -8,6 +8,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tokenization import TraversalCollator
+from tokenization.errors import UserError
 from tokenization.text.forms import any_word
 
 from ..configuration_gpt1 import GPT1Config, has_choices, is_regression
@@ -21,9 +22,9 @@ def check_collator(config: GPT1Config, data_collator) -> None:
         return
     if data_collator.traversal != config.traversal:
         made = f"The collator makes {data_collator.traversal!r} batches, but the model scores {config.traversal!r}"
-        raise ValueError(f"{made}. Give both the same `traversal`.")
+        raise UserError(f"{made}. Give both the same `traversal`.")
     if not getattr(data_collator, "is_of_gpt1", True):
-        raise ValueError(
+        raise UserError(
             "The collator's tokenizer has no control tokens, so its sequences have the form of another family. Call "
             "`tokenization.add_control_tokens(tokenizer, model)` before making the collator."
         )
@@ -37,7 +38,7 @@ def check_length(data_collator, num_positions: int | None, source: str = "") -> 
     multiple = data_collator.pad_to_multiple_of or 1
     longest = math.ceil(data_collator.max_length / multiple) * multiple
     if num_positions is not None and longest > num_positions:
-        raise ValueError(
+        raise UserError(
             f"The collator makes sequences of up to {longest} tokens (`max_length`, `pad_to_multiple_of`), but the "
             f"model has positions for {num_positions}{source}. Pass a smaller `max_length`."
         )
@@ -47,14 +48,14 @@ def check_labels(data_collator, is_regression: bool, num_labels: int) -> None:
     """Checks the kind and number of labels, and tells a TraversalCollator the model's number."""
     if data_collator.regression != is_regression:
         kinds = {True: "numbers (regression)", False: "classes"}
-        raise ValueError(
+        raise UserError(
             f"The collator's labels are {kinds[data_collator.regression]}, but the model predicts "
             f"{kinds[is_regression]}. Pass the collator `regression={is_regression}`, or the model "
             "`num_labels` and `problem_type`."
         )
     if data_collator.num_labels not in (None, num_labels):
         given = f"The collator's `num_labels` is {data_collator.num_labels}, but the model's is {num_labels}"
-        raise ValueError(f"{given}. Give both the same number.")
+        raise UserError(f"{given}. Give both the same number.")
     data_collator.num_labels = num_labels
 
 
@@ -82,7 +83,7 @@ def check_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
         return
     num_embeddings = len(getattr(table, "weight", ())) or math.inf
     if len(tokenizer) > num_embeddings:
-        raise ValueError(
+        raise UserError(
             f"The tokenizer has {len(tokenizer)} tokens, but the model has embeddings for {num_embeddings}. Open the "
             "tokenizer saved with the model, or call `model.resize_token_embeddings(len(tokenizer))` and save it."
         )
@@ -95,9 +96,9 @@ def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:
     config = model.config
     if data_collator.is_of_gpt1:
         made = "The collator makes sequences of GPT-1, with control tokens, but the model is a"
-        raise ValueError(f"{made} {type(model).__name__}. Pass it the tokenizer of the model.")
+        raise UserError(f"{made} {type(model).__name__}. Pass it the tokenizer of the model.")
     if has_choices(data_collator.traversal) != type(model).__name__.endswith("ForMultipleChoice"):
-        raise ValueError(
+        raise UserError(
             f"The collator makes {data_collator.traversal!r} batches, which {type(model).__name__} cannot score. Open "
             "the model with AutoModelForMultipleChoice for multiple_choice, else AutoModelForSequenceClassification."
         )
@@ -134,7 +135,7 @@ def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> N
     with unchanged(model):
         first, second = first_scores(texts[:1]), first_scores(texts)
     if not (first - second).abs().max().item() <= rounding_of(model) * max(1.0, first.abs().max().item()):
-        raise ValueError(
+        raise UserError(
             f"The batches are padded on the {side}, where the scores of {type(model).__name__} depend on the padding, "
             f"and so on the rows beside. Set the tokenizer's `padding_side` to "
             f'"{"left" if side == "right" else "right"}" and save it, or pad all batches to one length, with '

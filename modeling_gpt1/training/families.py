@@ -24,6 +24,7 @@ from tokenization.corpus.noise import (
     NoiseCollator,
     SentenceOrderCollator,
 )
+from tokenization.errors import UserError
 from tokenization.text.forms import family_tokenizer
 
 from ..configuration_gpt1 import GPT1Config
@@ -225,7 +226,7 @@ class Family:
             with torch.device("meta"):
                 self.model_class(config)
         except Exception as error:  # of many types: transformers checks few sizes
-            raise ValueError(f"{self.model_class.__name__} cannot be built: {error}.") from error
+            raise UserError(f"{self.model_class.__name__} cannot be built: {error}.") from error
 
     @property
     def trainer_class(self) -> type[GPT1PretrainingTrainer]:
@@ -241,7 +242,7 @@ class Family:
         most = self.longest_sequence(config) - self.num_added
         if wanted is not None and wanted > most and self.config_class is not GPT1LSTMConfig:
             needed = wanted + config.max_position_embeddings - most
-            raise ValueError(
+            raise UserError(
                 f"Blocks of {wanted} tokens need {needed} positions with {self.name}, but the model has "
                 f"{config.max_position_embeddings}. Give a fresh model max_position_embeddings={needed} "
                 "(`config_overrides`), or make the blocks shorter (`block_length`)."
@@ -253,7 +254,7 @@ class Family:
         if not self.is_causal:
             return family_tokenizer(tokenizer, self.name)
         if tokenizer.mask_token is not None and tokenizer.cls_token is not None:
-            raise ValueError(
+            raise UserError(
                 f"The tokenizer writes {tokenizer.cls_token} before each text, as for masked models, but {self.name} "
                 "reads texts alone in training. Give the tokenizer of a model that continues text, such as GPT-1's."
             )
@@ -301,7 +302,7 @@ def family_of(checkpoint: str) -> Family:
     if model_type == GPT1LSTMConfig.model_type:
         return FAMILIES["gpt1-lstm"]
     if model_type not in FAMILIES:
-        raise ValueError(
+        raise UserError(
             f"{checkpoint} is a model of type {model_type!r}, which is of no family that can be pre-trained here: "
             f"{', '.join(FAMILIES)}. Pass a model of one of them, or --family to train a fresh one."
         )

@@ -7,6 +7,8 @@ import torch
 from accelerate import Accelerator
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
+from tokenization.errors import UserError
+
 
 def check_launch(args: TrainingArguments) -> None:
     """Checks that the launched processes train together.
@@ -18,7 +20,7 @@ def check_launch(args: TrainingArguments) -> None:
         return
     launched = int(os.environ.get("WORLD_SIZE", "1"))
     if launched > 1:
-        raise ValueError(
+        raise UserError(
             f"{launched} processes were launched, but each would train alone. Pass --use_cpu (`use_cpu=True`) where "
             "there is no accelerator for each of them."
         )
@@ -26,7 +28,7 @@ def check_launch(args: TrainingArguments) -> None:
     # one machine. The address of another machine may come from a cluster's own settings.
     asked_for_several = "ACCELERATE_USE_CPU" in os.environ and os.environ.get("MASTER_ADDR") == "127.0.0.1"
     if asked_for_several and "WORLD_SIZE" not in os.environ:
-        raise ValueError(
+        raise UserError(
             "`accelerate launch` was given several processes, but started only one, as it does with --cpu. Use "
             "`torchrun --nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
         )
@@ -39,7 +41,7 @@ def set_up_fsdp(accelerator: Accelerator, model: PreTrainedModel) -> None:
     plugin, config = accelerator.state.fsdp_plugin, model.config
     # Other families have other names for their dropouts.
     if plugin.activation_checkpointing and (getattr(config, "resid_pdrop", 0.1) or getattr(config, "attn_pdrop", 0)):
-        raise ValueError(
+        raise UserError(
             "The launch configuration sets `fsdp_activation_checkpointing`, which computes activations again with "
             "other dropout masks, so the gradients would be wrong. Set it to false and pass --gradient_checkpointing "
             "(`gradient_checkpointing=True`), or set the model's dropout to 0."

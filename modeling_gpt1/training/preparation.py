@@ -19,6 +19,7 @@ from transformers import (
 from transformers.utils import logging
 
 from tokenization import TraversalCollator, add_control_tokens, open_tokenizer
+from tokenization.errors import UserError
 from tokenization.rows.tasks import Task, compute_metrics_for, get_task
 from tokenization.text.control_tokens import keep_text_as_text
 
@@ -85,15 +86,15 @@ def prepare_finetuning(
     """
     task = get_task(task)
     if not isinstance(model, str | os.PathLike | PreTrainedConfig):
-        raise ValueError(f"`model` is a {type(model).__name__}. Pass a folder, a hub id or a configuration.")
+        raise UserError(f"`model` is a {type(model).__name__}. Pass a folder, a hub id or a configuration.")
     checkpoint = None if isinstance(model, PreTrainedConfig) else packaged(os.fspath(model))
     if checkpoint is None and tokenizer is None:
-        raise ValueError("A fresh model has no tokenizer beside it. Pass one as `tokenizer`.")
+        raise UserError("A fresh model has no tokenizer beside it. Pass one as `tokenizer`.")
     config = model if checkpoint is None else open_task_config(checkpoint, auto_model, trust_remote_code)
     is_own = isinstance(config, (GPT1Config, GPT1LSTMConfig))
     if n_transfer is not None and not (is_own and checkpoint and peft_config is None):
         what = f"a model of type {config.model_type!r}" if checkpoint else "a fresh model"
-        raise ValueError(
+        raise UserError(
             f"`n_transfer` is {n_transfer}, but only layers of a saved GPT-1 can be reset, which is then trained "
             f"whole, and this is {what if peft_config is None else 'an adapter, saved without them'}. Leave it out."
         )
@@ -132,7 +133,7 @@ def prepare_finetuning(
             model = load_model(auto_class, checkpoint, **opening)
         elif peft_config is not None:
             told = f"{checkpoint} is an adapter of a {config.model_type}, on which no other can lie"
-            raise ValueError(f"{told}. Train it without `peft_config`, or save the model that this function opens.")
+            raise UserError(f"{told}. Train it without `peft_config`, or save the model that this function opens.")
         else:
             model = open_adapter(auto_class.from_pretrained, checkpoint, base, **opening)
         match_vocabulary(model, tokenizer)
@@ -163,9 +164,9 @@ def add_adapter(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, peft
 
     if not isinstance(peft_config, PeftConfig) or peft_config.task_type in ("CAUSAL_LM", "SEQ_2_SEQ_LM"):
         kind = getattr(peft_config, "task_type", type(peft_config).__name__)
-        raise ValueError(f"`peft_config` is a {kind}. Pass one like `LoraConfig(r=16)`, without another `task_type`.")
+        raise UserError(f"`peft_config` is a {kind}. Pass one like `LoraConfig(r=16)`, without another `task_type`.")
     if not model.name_or_path:
-        raise ValueError("An adapter is saved without its base, which is fresh. Save and open it, or train it whole.")
+        raise UserError("An adapter is saved without its base, which is fresh. Save and open it, or train it whole.")
     peft_config = copy.deepcopy(peft_config)
     peft_config.modules_to_save = peft_config.modules_to_save or list(heads_of(model))
     if peft_config.target_modules is None:
@@ -175,7 +176,7 @@ def add_adapter(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, peft
     tied = [name for name in ("lm_head", "tokens_embed") if name in peft_config.target_modules]
     if hasattr(model, "task_head") and tied == ["lm_head"]:  # merging would lose what the tokens' rows have learnt
         has = "`target_modules` has lm_head, which is one weight with the embeddings of the control tokens"
-        raise ValueError(f"{has}. Leave it out, or add tokens_embed.")
+        raise UserError(f"{has}. Leave it out, or add tokens_embed.")
     if hasattr(model, "task_head") and getattr(peft_config, "trainable_token_indices", ()) is None and not tied:
         names = ("start_token_id", "delimiter_token_id", "extract_token_id")
         peft_config.trainable_token_indices = [getattr(tokenizer, name) for name in names]
@@ -199,7 +200,7 @@ def _check_head(checkpoint: str, config: PreTrainedConfig, task: Task) -> None:
         facts = f"scores the classes {', '.join(names)}, but those of {task.name} are {', '.join(task.label_names)}"
     else:
         return
-    raise ValueError(f"The task head of {checkpoint} {facts}. Pass `ignore_mismatched_sizes` to train a new head.")
+    raise UserError(f"The task head of {checkpoint} {facts}. Pass `ignore_mismatched_sizes` to train a new head.")
 
 
 def heads_of(model: PreTrainedModel) -> dict[str, torch.nn.Module]:

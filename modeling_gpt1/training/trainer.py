@@ -22,6 +22,7 @@ from transformers.utils import logging
 from transformers.utils.hub import hf_api
 
 from tokenization import TraversalCollator
+from tokenization.errors import UserError
 from tokenization.text.control_tokens import check_vocabulary
 
 from ..configuration_gpt1 import is_regression
@@ -53,7 +54,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
         if isinstance(model, str) or not isinstance(args, TrainingArguments | None):
             what = f"`model` is {model!r}" if isinstance(model, str) else f"`args` is {args!r:.99}"
-            raise ValueError(f"{what}. Pass a model that is open, and a `GPT1TrainingArguments` or its like.")
+            raise UserError(f"{what}. Pass a model that is open, and a `GPT1TrainingArguments` or its like.")
         if args is not None:
             check_arguments(args)
             check_launch(args)
@@ -65,16 +66,16 @@ class _GPT1BaseTrainer(ResumableTrainer):
         super().__init__(model, args, *others, **kwargs)
         rows = self.train_dataset
         if isinstance(rows, dict):
-            raise ValueError(f"`train_dataset` has the splits {', '.join(rows)}. Pass one, such as `rows['train']`.")
+            raise UserError(f"`train_dataset` has the splits {', '.join(rows)}. Pass one, such as `rows['train']`.")
         if isinstance(rows, str) or hasattr(rows, "iloc"):
             kind = type(rows).__name__
-            raise ValueError(f"`train_dataset` is a {kind}. Pass rows, as `load_files` or `load_blocks` gives them.")
+            raise UserError(f"`train_dataset` is a {kind}. Pass rows, as `load_files` or `load_blocks` gives them.")
         if rows is not None and has_length(rows) and not len(rows):
-            raise ValueError("`train_dataset` has no rows. Pass at least one, or leave it out.")
+            raise UserError("`train_dataset` has no rows. Pass at least one, or leave it out.")
         is_default = self.data_collator is default_data_collator or type(self.data_collator) is DataCollatorWithPadding
         columns = getattr(rows, "column_names", None) or ["input_ids"]
         if is_default and {"input_ids", "inputs_embeds"}.isdisjoint(columns):
-            raise ValueError("`train_dataset` has no `input_ids`. Pass the `data_collator` that encodes its rows.")
+            raise UserError("`train_dataset` has no `input_ids`. Pass the `data_collator` that encodes its rows.")
         self._has_own_loss = self.compute_loss_func is None
         # Otherwise the first process reads a stream for all, and fails if batches differ in length.
         self.accelerator.dataloader_config.dispatch_batches = False
@@ -109,7 +110,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         self._check_model(own_model)
         adapter = getattr(model, "active_peft_config", None)
         if adapter is not None and adapter.is_prompt_learning and isinstance(self.data_collator, TraversalCollator):
-            raise ValueError(
+            raise UserError(
                 f"The adapter puts virtual tokens before each sequence ({adapter.peft_type.value}), but the "
                 "collator's `mc_token_ids` do not count them, so the task head would read other tokens. Use LoRA or "
                 "another adapter that leaves the sequences as they are."
@@ -255,7 +256,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
     def _check_model(self, model: PreTrainedModel) -> None:
         lm_coef = getattr(self.args, "lm_coef", None)
         if lm_coef and not hasattr(model, "lm_head"):
-            raise ValueError(
+            raise UserError(
                 f"`lm_coef` is {lm_coef}, but {type(model).__name__} has no language-model head beside the task's, as "
                 "only GPT-1's double heads do. Open the checkpoint with GPT1DoubleHeadsModel, or leave `lm_coef` out."
             )
@@ -267,7 +268,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
             model.config.lm_coef = lm_coef
             model.config.validate()
         if not self._has_own_loss and hasattr(model, "lm_head") and model.config.lm_coef:
-            raise ValueError(
+            raise UserError(
                 f"`lm_coef` is {model.config.lm_coef}, but `compute_loss_func` would replace the model's loss and "
                 "with it the auxiliary objective. Pass `lm_coef=0`, or leave `compute_loss_func` out."
             )
@@ -277,7 +278,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
 
     def _check_other_family(self, model: PreTrainedModel) -> None:
         if not is_task_model(model):
-            raise ValueError(
+            raise UserError(
                 f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
                 "checkpoint with `prepare_finetuning`, or pre-train it with GPT1PretrainingTrainer."
             )
@@ -364,12 +365,12 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     def _check(self, model: torch.nn.Module) -> PreTrainedModel:
         if not self._has_own_loss:
             told = f"{type(self).__name__} computes its loss itself, so it cannot call `compute_loss_func`"
-            raise ValueError(f"{told}. Leave it out, or override `compute_loss` in a subclass.")
+            raise UserError(f"{told}. Leave it out, or override `compute_loss` in a subclass.")
         return super()._check(model)
 
     def _check_model(self, model: PreTrainedModel) -> None:
         if not is_of_gpt1(model) or is_task_model(model) or not hasattr(model, "lm_head"):
-            raise ValueError(
+            raise UserError(
                 "GPT1PretrainingTrainer pre-trains GPT1ForCausalLM and GPT1LSTMForCausalLM, but the model is "
                 f"{type(model).__name__}. Open the checkpoint with one of these, pass a model with a task head to "
                 "GPT1Trainer, or one of another family to FamilyPretrainingTrainer."

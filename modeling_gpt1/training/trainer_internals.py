@@ -17,6 +17,8 @@ from transformers import Trainer, TrainerCallback, TrainingArguments, trainer_ut
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 from transformers.utils import logging
 
+from tokenization.errors import UserError
+
 from ..hub.model_kinds import without_adapter
 from ..storage.locking import one_writer
 from ..storage.writing import check_folder
@@ -166,7 +168,7 @@ class ResumableTrainer(Trainer):
         if is_shared:
             share_rows(loader)
         if is_training and drops and has_length(loader) and not len(loader):
-            raise ValueError("`dataloader_drop_last` drops all rows: they fill no batch. Leave it out.")
+            raise UserError("`dataloader_drop_last` drops all rows: they fill no batch. Leave it out.")
         return loader
 
     def _track_num_input_tokens(self, inputs):

@@ -8,6 +8,8 @@ by Generative Pre-Training" (Radford et al., 2018); `n_transfer` of the released
 import torch
 from transformers import PreTrainedModel
 
+from tokenization.errors import UserError
+
 
 @torch.no_grad()
 def keep_first_layers(model: PreTrainedModel, n_transfer: int) -> PreTrainedModel:
@@ -30,7 +32,7 @@ def keep_first_layers(model: PreTrainedModel, n_transfer: int) -> PreTrainedMode
     """
     num_layers = model.config.num_hidden_layers
     if not -1 <= n_transfer <= num_layers:
-        raise ValueError(
+        raise UserError(
             f"`n_transfer` is {n_transfer}, but the model has {num_layers} layers. Pass -1 to keep nothing, 0 to keep "
             f"the embeddings, or the number of first layers to keep with them, of {num_layers} at most: everything."
         )

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from ..errors import UserError
 from ..rows.traversals import TRAVERSALS, ControlIds, Traversed, check_max_length, check_roles
 from ..text.control_tokens import CONTROL_TOKENS, check_tokenizer
 from ..text.forms import FamilyForm
@@ -105,12 +106,12 @@ class TraversalCollator:
         check_roles(self.traversal, self.columns)
         self._kind = TRAVERSALS[self.traversal]
         if self.regression and self._kind.has_choices:
-            raise ValueError("multiple_choice does not support regression: its label is the right choice's index.")
+            raise UserError("multiple_choice does not support regression: its label is the right choice's index.")
         if self.both_orders and self.traversal != "similarity":
-            raise ValueError(f"both_orders is for pairs of similarity, not for {self.traversal}. Leave it out.")
+            raise UserError(f"both_orders is for pairs of similarity, not for {self.traversal}. Leave it out.")
         self._label_column = self.columns.get("label")
         if not isinstance(self._label_column, str | None):
-            raise ValueError(f"The role label needs the name of one column; it was given {self._label_column!r}.")
+            raise UserError(f"The role label needs the name of one column; it was given {self._label_column!r}.")
         # Whether the batches are in GPT-1's form, not in that of another family's tokenizer.
         self.is_of_gpt1 = reads_control_tokens(self.tokenizer)
         if self.is_of_gpt1:
@@ -143,7 +144,7 @@ class TraversalCollator:
         """
         if isinstance(rows, Mapping) or not all(isinstance(row, Mapping) for row in rows):
             what = "one dict" if isinstance(rows, Mapping) else f"{rows[0]!r:.60}"
-            raise ValueError(f"A batch is a list of rows, each a dict of columns, but {what} was given. Pass `[row]`.")
+            raise UserError(f"A batch is a list of rows, each a dict of columns, but {what} was given. Pass `[row]`.")
         names = [f"Row {position} of the batch" for position in range(len(rows))]
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
         if self.is_of_gpt1:
@@ -182,7 +183,7 @@ class TraversalCollator:
         """
         counted = list(self._counted(rows, source))
         if not counted:
-            raise ValueError(f"There are no rows in {source}; at least one is needed. Add rows, or leave it out.")
+            raise UserError(f"There are no rows in {source}; at least one is needed. Add rows, or leave it out.")
         names, labels, num_choices, lengths = zip(*counted, strict=True)
         self._read_labels(labels, names, num_choices, needs_labels)
         if fingerprint := getattr(rows, "_fingerprint", None):
@@ -220,7 +221,7 @@ class TraversalCollator:
                 lengths = [counts[text] for text in of_row]
                 if 0 in lengths:
                     text = of_row[lengths.index(0)]
-                    raise ValueError(f"{name}: the text {text!r} has no tokens. Remove or correct the row.")
+                    raise UserError(f"{name}: the text {text!r} has no tokens. Remove or correct the row.")
                 num_shared = self._num_shared if self._kind.has_choices else len(lengths)
                 longest = sum(lengths[:num_shared]) + max(lengths[num_shared:], default=0) + self._num_special
                 yield name, row.get(self._label_column), len(lengths) - self._num_shared, longest
@@ -239,7 +240,7 @@ class TraversalCollator:
             if not needed:
                 others = f"{names[is_hidden.index(False)]} has one, and a batch needs a label in every row or in none"
             real = f" If {given[row]!r} is a real label, set hidden_label=None." if given[row] is not None else ""
-            raise ValueError(
+            raise UserError(
                 f"{names[row]} has no label (column {self._label_column!r} holds {given[row]!r}); {others}. Label or "
                 f"remove such rows.{real}"
             )
@@ -256,7 +257,7 @@ class TraversalCollator:
                 form = f"a class or choice, an integer from 0 (the first) {f'to {number - 1}' if number else 'up'}"
             if label is not None and not fits:
                 how = "" if self._kind.has_choices else ", or map all, for example with Dataset.class_encode_column"
-                raise ValueError(
+                raise UserError(
                     f"{name}: the label is {label!r} of type {type(label).__name__}; it needs {form}. Correct the "
                     f"row{how}."
                 )
@@ -301,7 +302,7 @@ class TraversalCollator:
     def _choices(self, row: Mapping, name: str) -> list[str]:
         column = self.columns["choices"]
         if isinstance(column, str) and isinstance(row.get(column), str):
-            raise ValueError(
+            raise UserError(
                 f"{name}: choices (column {column!r}) holds one text, {row[column]!r}; it needs a list of texts. If "
                 "each choice has its own column, map choices to the list of them (in a command: choices=a,b)."
             )
@@ -316,7 +317,7 @@ class TraversalCollator:
         values = []
         for column in [columns] if isinstance(columns, str) else columns:
             if column not in row:
-                raise ValueError(
+                raise UserError(
                     f"{name} has no column {column!r}, which `columns` maps to {role}; its columns are: "
                     f"{', '.join(row)}. Correct `columns`; under Trainer set remove_unused_columns=False."
                 )
@@ -326,7 +327,7 @@ class TraversalCollator:
 
     def _checked(self, text: Any, role: str, name: str) -> str:
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(
+            raise UserError(
                 f"{name}: {role} (column {self.columns[role]!r}) holds {text!r} of type {type(text).__name__}; it "
                 "needs a text of at least one word. Remove or correct the row."
             )

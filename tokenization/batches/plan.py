@@ -17,6 +17,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import torch
 
+from ..errors import UserError
+
 # D of the paper's model. A shared token saves 24 · D² operations; each pair that attention adds costs 4 · D.
 HIDDEN_SIZE = 768
 # Blocks with a smaller share of real tokens leave padding out; others have little to gain.
@@ -105,7 +107,7 @@ def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> Batch
     num_choices = num_sequences // num_examples
     lengths = is_real.sum(1)
     if (is_real[:, 1:] > is_real[:, :-1]).any():
-        raise ValueError("A plan needs padding at the end of each sequence. Pad there, or leave the plan out.")
+        raise UserError("A plan needs padding at the end of each sequence. Pad there, or leave the plan out.")
     examples = np.repeat(np.arange(num_examples), num_choices)  # [S]
     prefixes = _prefixes_that_pay(np.asarray(num_shared), lengths.reshape(-1, num_choices))
     left_out = prefixes[examples] * (lengths > 0)  # tokens of each sequence that another one computes

@@ -6,6 +6,8 @@ pre-trains on contiguous sequences of 512 tokens.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ..errors import UserError
+
 IdList = Sequence[int]
 
 
@@ -38,7 +40,7 @@ def pack_documents(
 def check_block_length(block_length: int) -> None:
     """Raises ValueError below 3: some documents could then only be cut into blocks without a target."""
     if block_length < 3:
-        raise ValueError(
+        raise UserError(
             f"block_length is {block_length}; it must be at least 3, so that every block, even the last of a "
             "document, has a token to read and a token to predict."
         )

@@ -20,6 +20,7 @@ from datasets import IterableDataset, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
 from transformers.utils import logging
 
+from ..errors import UserError
 from ..rows.own_files import JSON_OPTIONS, csv_options, to_utf8
 from ..rows.tasks import nearest
 
@@ -100,7 +101,7 @@ def check_corpus(
 ) -> dict:
     """The arguments of `generate_pieces`, checked by reading the first piece."""
     if document_per not in DOCUMENTS:
-        raise ValueError(f"document_per is {document_per!r}; it must be one of {', '.join(DOCUMENTS)}.")
+        raise UserError(f"document_per is {document_per!r}; it must be one of {', '.join(DOCUMENTS)}.")
     sources = [source] if isinstance(source, (str, os.PathLike)) else source
     reading = {
         "shards": _shards(sources, name, split, document_per),
@@ -108,7 +109,7 @@ def check_corpus(
         "ftfy_version": version("ftfy") if fix_text else None,
     }
     if not any(piece["text"].strip() for piece in generate_pieces(**reading)):
-        raise ValueError(f"{', '.join(map(str, sources))} has no text. Give a corpus with text in it.")
+        raise UserError(f"{', '.join(map(str, sources))} has no text. Give a corpus with text in it.")
     return reading
 
 
@@ -121,7 +122,7 @@ def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str, 
         if _is_hub_name(source):
             hub_shards += _hub_shards(source, name, split)
         elif name is not None:
-            raise ValueError(f"{source} is no data set of the hub, so it has no configuration {name}. Leave name out.")
+            raise UserError(f"{source} is no data set of the hub, so it has no configuration {name}. Leave name out.")
         else:
             files += find_files(os.path.abspath(source))
     return [*_file_shards(dict.fromkeys(files), document_per), *hub_shards]
@@ -138,7 +139,7 @@ def _hub_shards(source: str, name: str | None, split: str) -> list[Shard]:
         builder = load_dataset_builder(source, name)
     except (DatasetNotFoundError, ConnectionError) as error:
         what = "is not a file or folder, and it cannot be read as a data set of the hub"
-        raise ValueError(f"{source} {what}: {error}") from error
+        raise UserError(f"{source} {what}: {error}") from error
     num_shards = _hub_split(source, name, split, builder.hash).num_shards
     parts = ((source, name, split, builder.hash, num_shards, index) for index in range(num_shards))
     return [Shard("hub", (part,)) for part in parts]
@@ -175,19 +176,19 @@ def find_files(source: str) -> list[str]:
     files = sorted(path for path in map(str, found) if os.path.isfile(path))
     if not files:
         shown = source if len(source) < 300 else f"{source.removeprefix(os.getcwd() + os.sep)[:60]!r}, and so on,"
-        raise ValueError(f"{shown} matches no file. Give the path of a file or folder, or a pattern, as books/*.txt.")
+        raise UserError(f"{shown} matches no file. Give the path of a file or folder, or a pattern, as books/*.txt.")
     for path in files:
         if path.lower().endswith(".zip"):  # of which fsspec reads the first file alone
-            raise ValueError(f"{path} is an archive. Unpack it, and give the folder of its files.")
+            raise UserError(f"{path} is an archive. Unpack it, and give the folder of its files.")
         if _ending(path) not in KINDS:
             if "\0" in next(_read_text(path), ""):  # which refuses what is not UTF-8
-                raise ValueError(f"{path} holds no text. Leave it out.")
+                raise UserError(f"{path} holds no text. Leave it out.")
             logger.warning_once(f"Files that end in {_ending(path)!r} are read as text.")
     kinds = {_kind(path): path for path in files}
     if is_folder and len(kinds) > 1:
         first, second, *_ = kinds.values()
         how = f"Give a pattern such as {source}/*.txt."
-        raise ValueError(f"{source} has files of more than one kind: {first} and {second}. {how}")
+        raise UserError(f"{source} has files of more than one kind: {first} and {second}. {how}")
     return files
 
 
@@ -244,9 +245,9 @@ def _read_text(path: str) -> Iterator[str]:
                 yield chunk
     except UnicodeDecodeError as error:
         remedy = f"{to_utf8(path, error)} Otherwise leave it out."
-        raise ValueError(f"{path} is not UTF-8 text ({error.reason}). {remedy}") from error
+        raise UserError(f"{path} is not UTF-8 text ({error.reason}). {remedy}") from error
     except UNREADABLE as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        raise UserError(f"{path} cannot be read: {error}") from error
 
 
 def _read_rows(path: str, kind: str) -> Iterator[dict]:
@@ -259,18 +260,18 @@ def _read_rows(path: str, kind: str) -> Iterator[dict]:
     except StopIteration:  # from the JSON reader, for a file without rows
         return
     except (ValueError, *UNREADABLE) as error:
-        raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
+        raise UserError(f"{path} cannot be read as {kind}: {error}") from error
 
 
 def _text_of(row: dict, text_column: str, place: str) -> str:
     if text_column not in row:
-        raise ValueError(
+        raise UserError(
             f"{place} has no column {text_column!r}{nearest(text_column, row)}; it has "
             f"{', '.join(map(repr, row))}. Name the column of the text in `text_column`."
         )
     (text,) = row[text_column]
     if text is not None and not isinstance(text, str):
-        raise ValueError(f"{place}: column {text_column!r} holds {text!r}, no text. Name the column of the text.")
+        raise UserError(f"{place}: column {text_column!r} holds {text!r}, no text. Name the column of the text.")
     return text or ""
 
 

@@ -17,6 +17,7 @@ from datasets.exceptions import DatasetGenerationError
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
+from ..errors import UserError
 from .blocks import check_block_length, cut_blocks
 from .documents import Source, check_corpus, generate_pieces
 
@@ -70,7 +71,7 @@ def load_blocks(
     """
     check_block_length(block_length)
     if streaming and num_proc is not None:
-        raise ValueError(
+        raise UserError(
             f"num_proc is {num_proc}, but a stream is tokenised where it is read. Leave num_proc out and give the "
             "DataLoader workers (dataloader_num_workers), or leave streaming out."
         )
@@ -91,7 +92,7 @@ def load_blocks(
     except ValueError as error:
         if "no data" not in str(error):
             raise
-        raise ValueError("No document has two tokens, so nothing can be predicted. Pass `mix_documents`.") from error
+        raise UserError("No document has two tokens, so nothing can be predicted. Pass `mix_documents`.") from error
 
 
 def count_tokens(blocks: Dataset) -> int:

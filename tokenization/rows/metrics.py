@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..errors import UserError
+
 
 def accuracy(predictions: np.ndarray, references: np.ndarray) -> float:
     """Share of the examples whose predicted class is the true one; where they have several, all must be right."""
@@ -90,7 +92,7 @@ def find_metric(name: str, labels: np.ndarray) -> Callable[[np.ndarray, np.ndarr
         answers = Answers()
         scorer(answers, labels, labels)  # refuses what needs probabilities
     except (OSError, ValueError, AttributeError) as error:
-        raise ValueError(
+        raise UserError(
             f"The metric {name!r} is unknown to scikit-learn and `evaluate`, or cannot be computed of answers like "
             f"{labels[:3].tolist()}. Of classes, pass accuracy, f1_macro, recall_macro; of numbers, pearson or r2."
         ) from error

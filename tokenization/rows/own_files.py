@@ -37,6 +37,7 @@ from datasets.packaged_modules.json.json import JsonConfig
 from transformers.utils import logging
 
 from ..batches.collators import PLACE
+from ..errors import UserError
 from .tasks import Task, get_task, nearest
 from .traversals import TRAVERSALS, check_roles
 
@@ -81,7 +82,7 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
     builder = next((builder for ending, builder in OWN_BUILDERS.items() if name.endswith(ending)), None)
     if builder is None or not path.is_file():
         what = "has an unknown file type" if path.is_file() else "does not exist"
-        raise ValueError(f"{path} {what}. Pass one of {', '.join(OWN_BUILDERS)}; save a spreadsheet as CSV (UTF-8).")
+        raise UserError(f"{path} {what}. Pass one of {', '.join(OWN_BUILDERS)}; save a spreadsheet as CSV (UTF-8).")
     try:
         if builder != "parquet":  # the reader of JSON takes bytes of another encoding without a word
             with fsspec.open(path, "rt", encoding="utf-8", compression="infer") as lines:
@@ -106,13 +107,13 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
             remedy = to_utf8(path, reason)
         elif builder == "csv":
             remedy += " Quote cells that hold its separator, or pass that as `delimiter`."
-        raise ValueError(f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}. {remedy}") from error
+        raise UserError(f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}. {remedy}") from error
     if len(rows) == 0:
-        raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
+        raise UserError(f"{path} has no rows. Give a file with at least one, or leave it out.")
     holds_lists = not any(isinstance(feature, Value) for feature in rows.features.values())
     if name.endswith(".json") and len(rows) == 1 and holds_lists:
         if path.read_text(encoding="utf-8").lstrip().startswith("{"):
-            raise ValueError(f"{path} holds columns. Write a list of rows, as pandas does with orient='records'.")
+            raise UserError(f"{path} holds columns. Write a list of rows, as pandas does with orient='records'.")
     if builder == "csv" and len(rows) != num_lines - 1:
         logger.warning_once(
             f"{path}: {num_lines - 1:,} lines make {counted(len(rows), 'row')}, as some cells hold line ends. If none "
@@ -141,10 +142,10 @@ def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any
     mark, start = max(starts.items(), key=lambda item: len(item[1].columns))  # the comma, where several give as many
     if not isinstance(start.index, pandas.RangeIndex):
         # pandas would take the first cell of each row for its name, and shift all others.
-        raise ValueError(f"its first row has more cells than the {len(start.columns)} names of its first line")
+        raise UserError(f"its first row has more cells than the {len(start.columns)} names of its first line")
     names = pandas.read_csv(path, nrows=1, sep=mark, header=None).loc[0]  # pandas would number a name's second column
     if not names.is_unique:
-        raise ValueError(f"its first line names two columns {names[names.duplicated()].iloc[0]!r}")
+        raise UserError(f"its first line names two columns {names[names.duplicated()].iloc[0]!r}")
     features = Features({name: Value("string") for name in start.columns})
     return {"sep": mark, "keep_default_na": False, "features": features}
 
@@ -251,7 +252,7 @@ def _write_labels(
         what += " No label is 0: if they count from 1, subtract 1 from each." if are_from_1 else ""
         if not skip or not kept or are_from_1:
             or_skip = "" if skip is None or not kept else ", or pass `skip_bad_rows` to leave them out"
-            raise ValueError(f"{what} Correct or remove them{or_skip}.")
+            raise UserError(f"{what} Correct or remove them{or_skip}.")
         logger.warning(f"{what} They are left out.")
     names = rows.column_names if len(kept) == len(rows) else [*rows.column_names, PLACE]
     rows = rows.remove_columns(column).select(kept).add_column(column, [found[row] for row in kept], feature=dtype)
@@ -305,7 +306,7 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
 
 def _from_hub(task: Task) -> dict[str, list[tuple[str, Dataset]]]:
     if task.hub_path is None:
-        raise ValueError(f"Task {task.name!r} names no data set on the hub. Pass data_dir, a folder with its files.")
+        raise UserError(f"Task {task.name!r} names no data set on the hub. Pass data_dir, a folder with its files.")
     try:
         loaded = load_dataset(task.hub_path, task.hub_config)
     except OSError as error:
@@ -322,7 +323,7 @@ def _from_folder(task: Task, data_dir: Path) -> dict[str, list[tuple[str, Datase
         files = {split: _find_files(folder, stems) or _find_files(folder, [split]) for split, stems in parts.items()}
         if any(files.values()):
             return {split: [(str(path), read_file(path)) for path in paths] for split, paths in files.items() if paths}
-    raise ValueError(
+    raise UserError(
         f"No file of task {task.name!r} found in {', '.join(map(str, folders))}. Needed: files named "
         f"{', '.join(chain(*parts.values()))} (at least one split), each ending in {', '.join(FILE_BUILDERS)}."
     )
@@ -345,7 +346,7 @@ def task_rows(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
             found[name] = columns
         elif name != label or split not in task.test_splits:
             wanted = " or ".join(map(" + ".join, candidates))
-            raise ValueError(
+            raise UserError(
                 f"{source} has no column {wanted}, which task {task.name!r} needs. Its columns: "
                 f"{', '.join(rows.column_names)}. Needed: {', '.join(task.column_names)}. Rename them in the file."
             )
@@ -407,14 +408,14 @@ def load_files(
     columns = {"label": "label", **columns}
     used = Counter(chain.from_iterable([names] if isinstance(names, str) else names for names in columns.values()))
     if (twice := used.most_common(1)[0])[1] > 1:
-        raise ValueError(f"`columns` has {twice[0]!r} twice, and a model would read it twice. Give each role its own.")
+        raise UserError(f"`columns` has {twice[0]!r} twice, and a model would read it twice. Give each role its own.")
     is_mapping = isinstance(files, Mapping)
     if not is_mapping or not all(isinstance(file, str | Path | Dataset) for file in files.values()):
         given = {use: type(file).__name__ for use, file in files.items()} if is_mapping else str(files)[:99]
         needed = 'for each split a path or a `Dataset`, as {"train": "a.csv"}'
-        raise ValueError(f"`files` is {given!r}. Give {needed}; `Dataset.from_pandas` and `from_list` make one.")
+        raise UserError(f"`files` is {given!r}. Give {needed}; `Dataset.from_pandas` and `from_list` make one.")
     if unknown := [split for split in files if split not in SPLITS]:
-        raise ValueError(f"`files` has {unknown[0]!r}{nearest(unknown[0], SPLITS)}. The splits: {', '.join(SPLITS)}.")
+        raise UserError(f"`files` has {unknown[0]!r}{nearest(unknown[0], SPLITS)}. The splits: {', '.join(SPLITS)}.")
     splits: dict[str, Dataset] = {}
     sources: dict[str, str] = {}
     for split, file in files.items():
@@ -427,7 +428,7 @@ def load_files(
         is_joined = "," in parts and not any(parts in rows.column_names for rows in splits.values())
         parts = parts.split(",") if is_joined else None
     if parts is not None and not has_classes:
-        raise ValueError(f"The label of {traversal} needs the name of one column; it was given {parts!r}.")
+        raise UserError(f"The label of {traversal} needs the name of one column; it was given {parts!r}.")
     columns["label"] = label = ",".join(parts or [columns["label"]])
     labels: dict[str, list] = {}
     bad_texts: dict[str, dict[int, str]] = {}
@@ -446,7 +447,7 @@ def load_files(
     multi_label = has_classes and have_lists
     if has_classes and label_names is None and parts is None:
         if "train" not in splits:
-            raise ValueError("The classes are unknown without a train file. Pass one, or the model's `label_names`.")
+            raise UserError("The classes are unknown without a train file. Pass one, or the model's `label_names`.")
         usable = [value for row, value in enumerate(labels["train"]) if row not in bad_texts["train"]]
         where = f"Column {label!r} of {sources['train']}"
         label_names = _class_names(usable, splits["train"].features[label], where, num_labels)
@@ -463,7 +464,7 @@ def load_files(
     )
     if num_labels not in (None, task.num_labels):
         classes = f"{counted(task.num_labels, 'class')} ({listed(task.label_names)})"
-        raise ValueError(f"{sources[first]} has {classes}, but `num_labels` is {num_labels}. Correct one of them.")
+        raise UserError(f"{sources[first]} has {classes}, but `num_labels` is {num_labels}. Correct one of them.")
     for split, values in labels.items():
         if has_classes:  # a class may be called 1.0
             written = _read_labels(splits[split], label, by_text=False, by_name=True)
@@ -517,7 +518,7 @@ def check_columns(file: str | Path, names: list[str], role: str | None, columns:
             hint += " If other marks separate its cells, pass them as `delimiter`." if csv and len(names) == 1 else ""
             use = f"for the role {role}" if role else "to keep"
             remedy = f"Name its column in `columns` ({role}=column)" if role else "Name one of them"
-            raise ValueError(
+            raise UserError(
                 f"{file} has no column {column!r} {use}{nearest(role if role in names else column, names)}; its "
                 f"columns are: {', '.join(map(repr, names))}. {remedy}.{hint}"
             )
@@ -531,11 +532,11 @@ def _class_names(labels: list, feature: Any, where: str, num_labels: int | None)
     if isinstance(feature, List | LargeList):
         if twice := [several for several in given if len(set(several)) < len(several)]:
             how = "If it holds 0 or 1 for each class, give a column for each: label=first,second"
-            raise ValueError(f"{where} has the list {twice[0]!r}, which names a class twice. {how}.")
+            raise UserError(f"{where} has the list {twice[0]!r}, which names a class twice. {how}.")
         feature, given = feature.feature, list(chain.from_iterable(given))
     if other := [label for label in given if not isinstance(label, str | int)]:
         needed = "a class is a text or an integer. Correct the data, or pass `regression` to predict numbers"
-        raise ValueError(f"{where} has the label {other[0]!r}; {needed}.")
+        raise UserError(f"{where} has the label {other[0]!r}; {needed}.")
     found = set(given)
     if isinstance(feature, ClassLabel):
         names = feature.names
@@ -545,17 +546,17 @@ def _class_names(labels: list, feature: Any, where: str, num_labels: int | None)
         names = sorted(map(str, found))
     if missing := sorted(set(map(str, found)) - set(names)):
         needed = f"ids go from 0 to {len(names) - 1}. Correct them, name another column, or pass `num_labels`"
-        raise ValueError(f"{where} has the class {missing[0]}; {needed}.")
+        raise UserError(f"{where} has the class {missing[0]}; {needed}.")
     same = {}
     for name in names if num_labels is None else ():
         same.setdefault(unicodedata.normalize("NFC", name).strip().lower(), []).append(name)
     if slips := [" and ".join(map(repr, of_one)) for of_one in same.values() if len(of_one) > 1]:
         how = "Make them one in the file (pandas: `.str.strip().str.lower()`)"
-        raise ValueError(f"{where} has the classes {listed(slips)}. {how}, or pass `num_labels` ({len(names)}).")
+        raise UserError(f"{where} has the classes {listed(slips)}. {how}, or pass `num_labels` ({len(names)}).")
     if len(names) < 2:
         found = f"{counted(len(names), 'class')} ({listed(names)})"
         note = MEANS_HIDDEN if HIDDEN in labels else ""
-        raise ValueError(f"{where} has {found}; at least two are needed.{note}")
+        raise UserError(f"{where} has {found}; at least two are needed.{note}")
     if str(HIDDEN) in names:
         logger.warning(f"{where} has the class -1.{MEANS_HIDDEN} If so here, remove these rows.")
     if all(re.fullmatch(r"\s*-?[0-9]+,[0-9]+\s*", name) for name in names):

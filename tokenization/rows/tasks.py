@@ -12,6 +12,7 @@ from difflib import get_close_matches
 import numpy as np
 from transformers import EvalPrediction
 
+from ..errors import UserError
 from .metrics import find_metric
 from .traversals import TRAVERSALS
 
@@ -63,7 +64,7 @@ class Task:
     def __post_init__(self):
         if self.traversal not in TRAVERSALS:
             needed = f"Choose one of {', '.join(TRAVERSALS)}."
-            raise ValueError(f"Task {self.name!r} has the traversal {self.traversal!r}. {needed}")
+            raise UserError(f"Task {self.name!r} has the traversal {self.traversal!r}. {needed}")
 
     @property
     def num_labels(self) -> int:
@@ -200,10 +201,10 @@ def get_task(name: str | Task) -> Task:
     if isinstance(name, Task):
         return name
     if not isinstance(name, str):
-        raise ValueError(f"A task is a {type(name).__name__}. Pass a name, or the first that `load_files` returns.")
+        raise UserError(f"A task is a {type(name).__name__}. Pass a name, or the first that `load_files` returns.")
     task = {plain_name(known): task for known, task in TASKS.items()}.get(plain_name(name))
     if task is None:
-        raise ValueError(
+        raise UserError(
             f"Unknown task {name!r}{nearest(name, TASKS)}. Known tasks: {', '.join(TASKS)}. Data of your own "
             "needs none: name its files, traversal and columns, as flags of `gpt1 finetune` or to `load_files`."
         )

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
 
+from ..errors import UserError
+
 
 @dataclass(frozen=True)
 class ControlIds:
@@ -29,7 +31,7 @@ class ControlIds:
         ids = [getattr(tokenizer, f"{name}_token_id", None) for name in names]
         missing = [name for name, token_id in zip(names, ids, strict=True) if token_id is None]
         if missing:
-            raise ValueError(
+            raise UserError(
                 f"The tokenizer has no {' token, no '.join(missing)} token; a traversal needs [s], [$] and [e]. "
                 "Call `tokenization.add_control_tokens(tokenizer, model)` once before fine-tuning."
             )
@@ -89,7 +91,7 @@ def check_max_length(traversal: str, max_length: int, with_question: bool = Fals
     """Raises ValueError where `max_length` has no room for the control tokens and one token of each segment."""
     needed = 3 if traversal == "classification" else 5 + with_question
     if isinstance(max_length, str) or max_length < needed:
-        raise ValueError(
+        raise UserError(
             f"max_length is {max_length!r}, but {traversal}{' with a question' if with_question else ''} needs at "
             f"least {needed}: its control tokens and one token of each segment. Raise max_length."
         )
@@ -98,12 +100,12 @@ def check_max_length(traversal: str, max_length: int, with_question: bool = Fals
 def check_roles(traversal: str, columns: Mapping[str, str | list[str]]) -> None:
     """Raises ValueError where there is no such traversal, or `columns` do not have its roles."""
     if traversal not in TRAVERSALS:
-        raise ValueError(f'Unknown traversal "{traversal}". Choose one of: {", ".join(TRAVERSALS)}.')
+        raise UserError(f'Unknown traversal "{traversal}". Choose one of: {", ".join(TRAVERSALS)}.')
     if not isinstance(columns, Mapping):
-        raise ValueError(f"`columns` is {columns!r}. Name the column of each role, as {{'text': 'review'}}.")
+        raise UserError(f"`columns` is {columns!r}. Name the column of each role, as {{'text': 'review'}}.")
     needed, optional = TRAVERSALS[traversal].roles, (*TRAVERSALS[traversal].optional_roles, "label")
     if not set(needed) <= set(columns) <= {*needed, *optional}:
-        raise ValueError(
+        raise UserError(
             f"`columns` has the roles {', '.join(columns) or 'none'}; {traversal} needs {', '.join(needed)}, and may "
             f"have {', '.join(optional)}. Correct `columns`: the role comes first, then its column."
         )
@@ -136,10 +138,10 @@ def _join(first: list[int], second: list[int], control: ControlIds) -> list[int]
 
 def _check(traversal: str, max_length: int, segments: dict[str, Sequence[int]]) -> None:
     if traversal == "multiple_choice" and "choice 0" not in segments:
-        raise ValueError("multiple_choice was given no choices; it needs at least one.")
+        raise UserError("multiple_choice was given no choices; it needs at least one.")
     for name, ids in segments.items():
         if len(ids) == 0:
-            raise ValueError(f"{traversal} was given an empty {name}; every segment needs at least one token.")
+            raise UserError(f"{traversal} was given an empty {name}; every segment needs at least one token.")
     check_max_length(traversal, max_length, with_question="question" in segments)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from tokenizers import processors
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..errors import UserError
+
 # The paper writes the delimiter as "$". That is a word of the vocabulary, and a dollar sign in text must stay text.
 CONTROL_TOKENS = {"start_token": "[s]", "delimiter_token": "[$]", "extract_token": "[e]"}
 
@@ -38,11 +40,11 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     missing = {name: token for name, token in CONTROL_TOKENS.items() if getattr(tokenizer, f"{name}_id", None) is None}
     words = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys()
     if taken := [token for token in missing.values() if token in words]:
-        raise ValueError(f"{taken[0]} is a word of the tokenizer, so text would become it. Take another tokenizer.")
+        raise UserError(f"{taken[0]} is a word of the tokenizer, so text would become it. Take another tokenizer.")
     before = tokenizer.vocab_size if not missing else len(tokenizer)
     sizes = (before, len(tokenizer) + len(missing))
     if model is not None and not any(has_size_for(model.config, num_tokens) for num_tokens in sizes):
-        raise ValueError(
+        raise UserError(
             f"The model has {model.config.vocab_size} token embeddings and the tokenizer {len(tokenizer)} tokens. "
             "They must belong together: load both from the same folder, or build the model with "
             f"vocab_size={len(tokenizer)}, before adding the control tokens."
@@ -71,7 +73,7 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
     """Refuses something else, such as the name of a tokenizer."""
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        raise ValueError(f"`tokenizer` is a {type(tokenizer).__name__}. Pass what `open_tokenizer` gives.")
+        raise UserError(f"`tokenizer` is a {type(tokenizer).__name__}. Pass what `open_tokenizer` gives.")
 
 
 def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -83,7 +85,7 @@ def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBas
         ValueError: the vocabularies differ in size, or the control tokens in their ids.
     """
     if not has_size_for(config, len(tokenizer)):
-        raise ValueError(
+        raise UserError(
             f"The tokenizer has {len(tokenizer)} tokens, but the model's vocabulary has {config.vocab_size}. Take the "
             "tokenizer saved with the model, or call `tokenization.add_control_tokens(tokenizer, model)` to grow both."
         )
@@ -92,7 +94,7 @@ def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBas
         if of_model is None:
             setattr(config, name, of_tokenizer)
         elif of_tokenizer not in (None, of_model):
-            raise ValueError(
+            raise UserError(
                 f"`{name}` is {of_model} in the model's configuration, but {of_tokenizer} in the tokenizer. Open the "
                 "tokenizer saved with the model."
             )

@@ -17,6 +17,7 @@ import torch
 from tokenizers import Tokenizer, processors
 from transformers import PreTrainedTokenizerBase, TokenizersBackend
 
+from ..errors import UserError
 from ..rows.traversals import Traversal
 from .control_tokens import keep_text_as_text
 from .tokenization_gpt1 import GPT1Tokenizer
@@ -44,7 +45,7 @@ class FamilyForm:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: Traversal, max_length: int):
         if tokenizer.pad_token_id is None:
-            raise ValueError(
+            raise UserError(
                 f"{type(tokenizer).__name__} has no padding token, but batches are padded. Set its `pad_token`, for "
                 "example to its end-of-text token: `tokenizer.pad_token = tokenizer.eos_token`."
             )
@@ -53,7 +54,7 @@ class FamilyForm:
         num_texts = min(len(kind.names), 2)
         self.num_special = tokenizer.num_special_tokens_to_add(pair=num_texts == 2)
         if max_length < (needed := self.num_special + num_texts):
-            raise ValueError(
+            raise UserError(
                 f"max_length is {max_length}, but at least {needed} is needed with {type(tokenizer).__name__}: its "
                 "special tokens and one token of each text. Raise it."
             )
@@ -101,7 +102,7 @@ def any_word(tokenizer: PreTrainedTokenizerBase) -> str:
         ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] if text.strip() else []
         if ids and specials.isdisjoint(ids):
             return text
-    raise ValueError(
+    raise UserError(
         f"{type(tokenizer).__name__} has no tokens for text, only {len(tokenizer)} special ones: transformers makes "
         "such a tokenizer where a folder has no files of one. Pass the tokenizer that belongs to the model."
     )
@@ -135,7 +136,7 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
             tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names  # the latter is saved
         return tokenizer
     if not isinstance(tokenizer, GPT1Tokenizer) or tokenizer.has_control_tokens:
-        raise ValueError(
+        raise UserError(
             f"{type(tokenizer).__name__} lacks some of {', '.join(FAMILY_TOKENS)}, which {family} needs. Give GPT-1's "
             "BPE, as saved with the pre-trained model and not a fine-tuned one, or a tokenizer with all of these."
         )

@@ -23,6 +23,7 @@ from transformers import (
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
+from ..errors import UserError
 from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text
 from .encodings_on_demand import encode_ids_first
 from .joining import join_continuation, join_words
@@ -98,7 +99,7 @@ class GPT1Tokenizer(TokenizersBackend):
             found = f"has no tokenizer of GPT-1's kind: no token ends in {END_OF_WORD}"
             if len(tokenizer) == 1 and not os.path.isdir(pretrained_model_name_or_path):
                 found = "is no folder here, and no id of the hub whose tokenizer could be opened"
-            raise ValueError(
+            raise UserError(
                 f"{pretrained_model_name_or_path} {found}. Give the folder or hub id of one, with tokenizer.json, or "
                 "vocab.json and merges.txt; `tokenization.open_tokenizer` opens other kinds, too."
             )
@@ -143,14 +144,14 @@ class GPT1Tokenizer(TokenizersBackend):
             ValueError: the text has no words, or `num_merges` is negative.
         """
         if num_merges < 0:
-            raise ValueError(f"`num_merges` is {num_merges}, but must be at least 0.")
+            raise UserError(f"`num_merges` is {num_merges}, but must be at least 0.")
         if isinstance(files_or_iterator, (str, os.PathLike, list, tuple)):
             from ..corpus.documents import training_texts  # imports datasets, which takes a second
 
             files_or_iterator = training_texts(files_or_iterator)
         words = _count_words(files_or_iterator, show_progress)
         if not words.keys() - {"\n"}:
-            raise ValueError("The training text has no words. Give files or strings with text in them.")
+            raise UserError("The training text has no words. Give files or strings with text in them.")
         letters = sorted(set("".join(words)))
         alphabet = ["<unk>", *letters, *(letter + END_OF_WORD for letter in letters)]
         merges = _learn_merges(words, alphabet, num_merges, min_frequency, show_progress)
@@ -206,9 +207,9 @@ def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
     for the pieces of a Unigram vocabulary, such as T5's `</s>`.
     """
     if name_or_path == "gpt1-novels" and not os.path.exists(name_or_path):
-        raise ValueError("'gpt1-novels' is a name for the commands. Pass its folder, `modeling_gpt1.NOVELS`.")
+        raise UserError("'gpt1-novels' is a name for the commands. Pass its folder, `modeling_gpt1.NOVELS`.")
     if str(name_or_path).count("/") > 1 and not os.path.exists(name_or_path):
-        raise ValueError(f"There is no folder {name_or_path}. Pass one with a tokenizer, or a hub id, owner/name.")
+        raise UserError(f"There is no folder {name_or_path}. Pass one with a tokenizer, or a hub id, owner/name.")
     tokenizer_class = get_tokenizer_config(name_or_path).get("tokenizer_class")
     if tokenizer_class in GPT1_CLASSES or (tokenizer_class is None and _model_type(name_or_path) in GPT1_TYPES):
         return GPT1Tokenizer.from_pretrained(name_or_path)
