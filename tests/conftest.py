@@ -1,28 +1,20 @@
 """Fixtures that the tests share: small tokenizers made from a few sentences."""
 
-import bz2
 import copy
-import csv
 import gc
-import gzip
-import io
-import json
 import logging
-import lzma
 import os
 from pathlib import Path
 
 import datasets
 import hypothesis
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from torch import nn
+from support.files import save_folder
+from support.tiny import SENTENCES, make_tiny_config, make_tiny_model, randomise_weights, write_bpe
 
-from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
+from modeling_gpt1 import GPT1ForCausalLM
 from tokenization.text.tokenization_gpt1 import GPT1Tokenizer
 
 # `make test` has the same few random cases each time; `make campaign` (HYPOTHESIS_PROFILE=campaign) looks for others.
@@ -36,14 +28,6 @@ hypothesis.settings.register_profile(
     "campaign", max_examples=EXAMPLES, deadline=None, print_blob=True, suppress_health_check=UNCHECKED
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
-
-SENTENCES = [
-    "the old farmer walked to the market because he needed a new plough .",
-    "a quiet girl read the letter twice and then she smiled at her brother .",
-    "nobody in the village knew why the river had turned green in the night .",
-    "the film was slow , but the last scene made the whole room laugh .",
-    "he paid five dollars for the ticket and forgot it on the train .",
-]
 
 
 def pytest_configure(config):
@@ -100,61 +84,6 @@ def tiny_tokenizer(plain_tokenizer):
     return tokenizer
 
 
-def byte_level(sentences: list[str]) -> transformers.TokenizersBackend:
-    """A tokenizer as GPT-2's: words begin with their space."""
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    sizes = {"vocab_size": 300, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
-    trainer = trainers.BpeTrainer(**sizes, special_tokens=["<|end|>"], show_progress=False)
-    backend.train_from_iterator(sentences, trainer)
-    return transformers.TokenizersBackend(tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>")
-
-
-COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
-
-
-def content_of(rows: list[dict], kind: str, packed: str = "") -> bytes:
-    """The bytes of a file of rows."""
-    if kind == ".parquet":
-        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), content := io.BytesIO())
-        return content.getvalue()
-    text = io.StringIO(newline="")
-    if kind == ".csv":
-        writer = csv.DictWriter(text, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    else:
-        text.write(json.dumps(rows) if kind == ".json" else "".join(json.dumps(row) + "\n" for row in rows))
-    return COMPRESS[packed](text.getvalue().encode())
-
-
-def write_rows(path: Path, rows: list[dict]) -> str:
-    """A file of the kind that its endings name, and its folder if there is none; its path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content_of(rows, *path.suffixes[-2 if path.suffix in COMPRESS else -1 :]))
-    return str(path)
-
-
-def read_rows(text: str) -> list[dict]:
-    """The records of a text that has one in each line."""
-    return [json.loads(line) for line in text.splitlines()]
-
-
-def save(folder: Path, model: nn.Module, tokenizer: transformers.PreTrainedTokenizerBase) -> str:
-    """A folder as a training leaves it; its path."""
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-def write_bpe(tokenizer: GPT1Tokenizer, folder: Path, vocab="vocab.json", merges="merges.txt") -> None:
-    """Two files, by default of the names that openai-gpt's tokenizer has."""
-    bpe = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    (folder / vocab).write_text(json.dumps(bpe["vocab"]))
-    (folder / merges).write_text("#version: 0.2\n" + "\n".join(map(" ".join, bpe["merges"])) + "\n")
-
-
 @pytest.fixture(scope="session")
 def openai_gpt_folder(plain_tokenizer, tmp_path_factory):
     """A folder of transformers' openai-gpt, with the tokenizer's files as in the published one."""
@@ -164,46 +93,6 @@ def openai_gpt_folder(plain_tokenizer, tmp_path_factory):
     randomise_weights(transformers.OpenAIGPTLMHeadModel(config)).save_pretrained(folder)
     write_bpe(plain_tokenizer, folder)
     return folder
-
-
-# transformers' tokenizer for openai-gpt splits it before "'", the released code before "n't".
-SPLIT_IN_TWO_WAYS = "he didn't need the ticket"
-
-
-TINY_FIELDS = {"vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-TINY_FIELDS |= {"max_position_embeddings": 24}
-TINY_FIELDS |= dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop", "classifier_dropout"), 0.0)
-
-
-def make_tiny_config(**fields) -> GPT1Config:
-    return GPT1Config(**{**TINY_FIELDS, **fields})
-
-
-def random_ids(*shape, seed=0):
-    return torch.randint(1, 101, shape, generator=torch.Generator().manual_seed(seed))
-
-
-def close(actual, expected, tolerance=1e-5):
-    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
-
-
-def randomise_weights(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Every weight random and large, biases and layer norms too, so that no mix-up of two weights stays unseen."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, weight in model.named_parameters():
-        noise = 0.3 * torch.randn(weight.shape, generator=generator)
-        weight.data = (noise + 1 if ".ln_" in name and name.endswith("weight") else noise).to(weight.dtype)
-    return model
-
-
-def make_tiny_model(model_class: type, seed: int = 0, **fields) -> nn.Module:
-    if model_class.config_class is GPT1Config:
-        config = make_tiny_config(**fields)
-    else:
-        of_transformer = ("num_attention_heads", "attn_pdrop")
-        shared = {name: value for name, value in TINY_FIELDS.items() if name not in of_transformer}
-        config = model_class.config_class(**{**shared, "lstm_hidden_size": 24, **fields})
-    return randomise_weights(model_class(config), seed).eval()
 
 
 @pytest.fixture(scope="session")
@@ -230,6 +119,6 @@ def save_model(plain_tokenizer, tiny_model):
 
     def make(folder, seed=0):
         model = tiny_model(GPT1ForCausalLM, seed, vocab_size=len(plain_tokenizer), max_position_embeddings=64)
-        return save(folder, model, plain_tokenizer)
+        return save_folder(folder, model, plain_tokenizer)
 
     return make

@@ -14,10 +14,11 @@ from statistics import median
 
 import pytest
 import torch
-from conftest import SENTENCES, byte_level, save, write_bpe, write_rows
 from support.evaluation import few_tasks
 from support.families import write_family
+from support.files import save_folder, write_rows
 from support.pages import PAGES, PROGRAMS, ROOT, SHOWN, SMALLER, arguments_of_gpt1, blocks_of, commands_in, parse, run
+from support.tiny import SENTENCES, byte_level, write_bpe
 from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 import modeling_gpt1
@@ -70,7 +71,7 @@ def write_openai_gpt(folder: Path, tokenizer: GPT1Tokenizer) -> None:
 
 def write_gpt2(folder: Path) -> None:
     tokenizer = byte_level(SENTENCES)
-    save(folder, GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_positions=64, **SIZES)), tokenizer)
+    save_folder(folder, GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_positions=64, **SIZES)), tokenizer)
 
 
 def write_tasks(folder: Path, reviews: list[dict]) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import support.refusals
 import torch
-from conftest import read_rows, write_rows
+from support.files import read_rows, write_rows
+from support.finetuning import resumes_after
 from support.hub_code import HUB_CODE
-from support.training import resumes_after
 from tqdm.auto import tqdm
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from conftest import read_rows, save, write_rows
 from support.families import SIZES, make_family_model, make_family_tokenizer, write_family
+from support.files import read_rows, save_folder, write_rows
+from support.finetuning import resumes_after
 from support.refusals import refusal
-from support.training import resumes_after
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, prepare_finetuning
 from modeling_gpt1.commands import finetune, predict
@@ -178,7 +178,7 @@ def test_a_model_without_a_table_of_tokens(folders, tmp_path):
     """CANINE hashes characters, so no number of weights is to be compared with its vocabulary of a million."""
     sizes = {**SIZES, "num_hash_buckets": 64, "downsampling_rate": 2, "local_transformer_stride": 8}
     canine = transformers.CanineModel(transformers.CanineConfig(**sizes))
-    save(tmp_path / "canine", canine, transformers.CanineTokenizer(model_max_length=64))
+    save_folder(tmp_path / "canine", canine, transformers.CanineTokenizer(model_max_length=64))
     with pytest.raises(NotImplementedError):
         transformers.CanineModel(transformers.CanineConfig(**sizes)).get_input_embeddings()
     parts = prepare_finetuning(tmp_path / "canine", entailment_task(folders))
@@ -209,7 +209,7 @@ def test_a_resumed_run_repeats(folders, tmp_path):
     config = transformers.BertConfig.from_pretrained(folders / "bert", hidden_dropout_prob=0.1)
     model = make_family_model("bert", make_family_tokenizer("bert"), "Model")
     model.config = config
-    save(tmp_path / "start", model, make_family_tokenizer("bert"))
+    save_folder(tmp_path / "start", model, make_family_tokenizer("bert"))
     steps = ["--save_strategy", "steps", "--save_steps", "1", "--max_steps", "3"]
     run("entailment", folders, tmp_path / "start", tmp_path / "out", *steps)
     weights = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").state_dict()

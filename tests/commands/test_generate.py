@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 import transformers
-from conftest import read_rows, save
+from support.files import read_rows, save_folder
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
@@ -23,7 +23,7 @@ disable_progress_bar()
 def folder(tmp_path_factory, tiny_tokenizer, tiny_model):
     path = tmp_path_factory.mktemp("model")
     fields = {"vocab_size": len(tiny_tokenizer), "max_position_embeddings": 80, "tie_word_embeddings": False}
-    save(path, tiny_model(GPT1ForCausalLM, seed=9, **fields), tiny_tokenizer)
+    save_folder(path, tiny_model(GPT1ForCausalLM, seed=9, **fields), tiny_tokenizer)
     return path
 
 
@@ -61,7 +61,7 @@ def test_prompts_that_the_tokenizer_does_not_know_are_told(run, capsys, folder):
 
 def test_a_fine_tuned_folder_leaves_out_its_head_without_a_word(tiny_model, tiny_tokenizer, tmp_path, caplog):
     model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), max_position_embeddings=80)
-    save(tmp_path, model, tiny_tokenizer)
+    save_folder(tmp_path, model, tiny_tokenizer)
     monitored = transformers.utils.logging.get_logger("transformers")
     monitored.addHandler(caplog.handler)
     generate.main([str(tmp_path), "--prompts", "a", "--max_new_tokens", "2", "--device", "cpu"])

@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import write_rows
 from datasets import Dataset, IterableDataset
+from support.files import write_rows
+from support.finetuning import resumes_after, without_times
 from support.hub_code import HUB_CODE
 from support.refusals import refusal
-from support.training import resumes_after, without_times
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,

@@ -4,8 +4,8 @@ import shutil
 from contextlib import nullcontext
 
 import pytest
-from conftest import write_rows
 from support.evaluation import only_few_tasks, write_tasks
+from support.files import write_rows
 from transformers import PreTrainedModel
 
 from modeling_gpt1 import GPT1DoubleHeadsModel

@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import SPLIT_IN_TWO_WAYS, save, write_rows
 from sklearn.metrics import accuracy_score, matthews_corrcoef
+from support.files import save_folder, write_rows
+from support.tiny import SPLIT_IN_TWO_WAYS
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import zero_shot
@@ -98,7 +99,7 @@ def test_openai_gpt_scores_as_the_folder_converted_from_it(openai_gpt_folder, pl
     rows = [{"sentence": text, "label": label} for text, label in ((SPLIT_IN_TWO_WAYS, 1), ("he didn't he", 0))]
     for split in ("train", "validation"):
         write(tmp_path / "data" / "cola", split, rows)
-    save(tmp_path / "gpt1", GPT1ForCausalLM.from_pretrained(openai_gpt_folder), plain_tokenizer)
+    save_folder(tmp_path / "gpt1", GPT1ForCausalLM.from_pretrained(openai_gpt_folder), plain_tokenizer)
     thresholds = []
     for model in (openai_gpt_folder, tmp_path / "gpt1"):
         arguments = ["--model", str(model), "--data_dir", str(tmp_path / "data"), "--tasks", "cola", "--device", "cpu"]
@@ -178,7 +179,7 @@ def test_real_rows(tiny_model, real_data_dir, tmp_path, asked):
     files = (real_data_dir / "openai_gpt_bpe" / name for name in ("encoder_bpe_40000.json", "vocab_40000.bpe"))
     tokenizer = GPT1Tokenizer.from_openai(*files)
     model = tiny_model(GPT1ForCausalLM, vocab_size=len(tokenizer), max_position_embeddings=128)
-    save(tmp_path, model, tokenizer)
+    save_folder(tmp_path, model, tokenizer)
     tasks = ["cola", "sst2", "race-middle", "story_cloze", "dpr"]
     rows = ["--data_dir", str(real_data_dir), "--max_eval_samples", "6", "--max_train_samples", "8"]
     output = ["--output_file", str(tmp_path / "results.json"), "--device", "cpu"]

@@ -11,7 +11,15 @@ import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 from support.launch import ACCELERATE, IS_AFTER_5_17, restart_together, run_together
-from support.pretraining import NUM_ROWS, NUM_UPDATES, ROWS_PER_UPDATE, SAVED_UPDATE, make_model, make_trainer, train
+from support.pretraining import (
+    NUM_ROWS,
+    NUM_UPDATES,
+    ROWS_PER_UPDATE,
+    SAVED_UPDATE,
+    make_language_model,
+    make_pretraining_trainer,
+    train_and_record,
+)
 
 from modeling_gpt1 import GPT1ForCausalLM
 
@@ -22,8 +30,8 @@ SCRIPT = support.pretraining.__file__
 def folder(tmp_path_factory):
     """The runs of two processes, and `one`, that of a single process."""
     folder = tmp_path_factory.mktemp("pretraining")
-    trainer = make_trainer(folder / "one", 1, save_strategy="steps", save_steps=SAVED_UPDATE)
-    record = train(trainer)
+    trainer = make_pretraining_trainer(folder / "one", 1, save_strategy="steps", save_steps=SAVED_UPDATE)
+    record = train_and_record(trainer)
     trainer.save_model()
     (folder / "one-0.json").write_text(json.dumps(record), encoding="utf-8")
     run_together(2, SCRIPT, folder, *(["resumed"] if IS_AFTER_5_17 else []), "map")
@@ -62,7 +70,7 @@ def test_rows_on_disk(folder):
     assert_same_weights(weights_in(folder / "map"), weights_in(folder / "one"))
     # Negative control: six updates move the weights by far more than the tolerance.
     trained = weights_in(folder / "map")["transformer.h.0.mlp.up_proj.weight"]
-    assert (trained - make_model().transformer.h[0].mlp.up_proj.weight).abs().max() > 1e-3
+    assert (trained - make_language_model().transformer.h[0].mlp.up_proj.weight).abs().max() > 1e-3
 
 
 @pytest.mark.skipif(not IS_AFTER_5_17, reason="several processes of this transformers cannot resume on the CPU")
@@ -75,8 +83,8 @@ def test_a_checkpoint_of_one_process_goes_on_in_two(folder):
 
 
 def test_a_checkpoint_of_two_processes_goes_on_in_one(folder, tmp_path):
-    trainer = make_trainer(tmp_path, 1)
-    record = train(trainer, str(folder / "map" / f"checkpoint-{SAVED_UPDATE}"))
+    trainer = make_pretraining_trainer(tmp_path, 1)
+    record = train_and_record(trainer, str(folder / "map" / f"checkpoint-{SAVED_UPDATE}"))
     assert_same_run(record, records(folder, "one", 1)[0], NUM_UPDATES - SAVED_UPDATE)
     assert len(record["seen"]) == (NUM_UPDATES - SAVED_UPDATE) * ROWS_PER_UPDATE
     assert_same_weights(trainer.model.state_dict(), weights_in(folder / "one"))
@@ -113,8 +121,8 @@ def test_a_launch_that_starts_one_process_of_two_is_refused(num_processes, tmp_p
         monkeypatch.setenv(name, value)
     if num_processes == 1:
         monkeypatch.setenv("MASTER_ADDR", "node1")  # as a cluster may have set it
-        make_trainer(tmp_path / "output", 1)
+        make_pretraining_trainer(tmp_path / "output", 1)
         return
     with pytest.raises(ValueError, match="was given several processes, but started only one.* Use `torchrun --nproc_"):
-        make_trainer(tmp_path / "output", 1)
+        make_pretraining_trainer(tmp_path / "output", 1)
     assert not (tmp_path / "output").exists()

@@ -9,7 +9,7 @@ import pytest
 import support.processes
 import torch
 from support.launch import run_together
-from support.processes import RESUMED, RUNS_OF, make_trainer, record_of
+from support.processes import RESUMED, RUNS_OF, make_trainer_of_run, record_of
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def folder_of(tmp_path_factory):
 @pytest.mark.parametrize("num_processes, name", [(number, name) for number in RUNS_OF for name in RUNS_OF[number]])
 def test_several_processes_train_as_one(num_processes, name, folder_of, tmp_path):
     folder = folder_of(num_processes)
-    record, expected = torch.load(folder / f"{name}.pt"), record_of(make_trainer(name, tmp_path, num_processes))
+    record, expected = torch.load(folder / f"{name}.pt"), record_of(make_trainer_of_run(name, tmp_path, num_processes))
     assert len(record["logs"]) == len(expected["logs"]) > 0
     for log, expected_log in zip(record["logs"], expected["logs"], strict=True):
         assert log == pytest.approx(expected_log, rel=1e-6)

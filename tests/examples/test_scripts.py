@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SENTENCES, write_rows
+from support.files import write_rows
+from support.tiny import SENTENCES
 from transformers import trainer_utils
 
 import modeling_gpt1

@@ -22,7 +22,7 @@ import torch
 from huggingface_hub import ModelCard
 from huggingface_hub.utils import _http, get_session
 from support.families import write_family
-from support.training import make_tokenizer, make_trainer
+from support.finetuning import make_finetuning_trainer, make_letter_tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import modeling_gpt1
@@ -37,7 +37,7 @@ TEXT = "ann sees the old dog in the park . the dog eats a fish and goes home .\n
 def language_model() -> GPT1ForCausalLM:
     torch.manual_seed(0)
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 48}
-    return GPT1ForCausalLM(GPT1Config(vocab_size=len(make_tokenizer()), **size))
+    return GPT1ForCausalLM(GPT1Config(vocab_size=len(make_letter_tokenizer()), **size))
 
 
 def same_weights(left, right) -> bool:
@@ -47,7 +47,7 @@ def same_weights(left, right) -> bool:
 
 def push_tokenizer_and_model(folder: Path) -> None:
     """Then open all three from the hub."""
-    model, tokenizer = language_model(), make_tokenizer()
+    model, tokenizer = language_model(), make_letter_tokenizer()
     tokenizer.push_to_hub("me/language-model")
     model.push_to_hub("me/language-model", tags=["tiny"])
     opened = AutoModelForCausalLM.from_pretrained("me/language-model")
@@ -131,7 +131,7 @@ def run_command(*arguments: str) -> None:
 
 def fail_to_push(folder: Path) -> None:
     """Prints the message of each failure, after a check that what was to be pushed is whole."""
-    trainer = make_trainer("classification", folder / "result", 8, 1)
+    trainer = make_finetuning_trainer("classification", folder / "result", 8, 1)
     trainer.train()
     for name in ("cannot-create", "cannot-prepare", "cannot-commit"):
         trainer.args.hub_model_id, trainer.hub_model_id = f"me/{name}", None
@@ -146,7 +146,8 @@ def fail_to_push(folder: Path) -> None:
     push_beside_pickles(trainer, folder / "result")
     os.environ.pop("HF_TOKEN")
     print(f"no-token: {message_of(trainer.push_to_hub)}")
-    print(f"at-start: {message_of(lambda: make_trainer('classification', folder / 'result', 8, 1, push_to_hub=True))}")
+    refused = message_of(lambda: make_finetuning_trainer("classification", folder / "result", 8, 1, push_to_hub=True))
+    print(f"at-start: {refused}")
 
 
 def push_beside_pickles(trainer, folder: Path) -> None:
@@ -172,7 +173,7 @@ def push_checkpoints(folder: Path) -> None:
     for number, name in enumerate(("", "chck_10M", "chck_2M")):
         torch.manual_seed(number)
         GPT1ForCausalLM(config).save_pretrained(run / name)
-        make_tokenizer().save_pretrained(run / name)
+        make_letter_tokenizer().save_pretrained(run / name)
     shutil.copytree(run / "chck_2M", run / "chck_2M_kept")  # a user's own, which is none of them
     run_command("push", str(run), "--repo_id", "me/babylm", "--branches")
     generation = ("--prompts", "ann", "--max_new_tokens", "8", "--temperature", "0", "--device", "cpu")

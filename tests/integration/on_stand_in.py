@@ -12,8 +12,17 @@ import torch
 import transformers
 from accelerate.utils import send_to_device
 from support.accelerator import DeviceTensor, Waits, choose, device, to_device, use_stand_in
+from support.finetuning import (
+    CASES,
+    QUIET,
+    Rows,
+    make_double_heads_model,
+    make_letter_tokenizer,
+    make_small_config,
+    make_traversal_collator,
+    resumes_after,
+)
 from support.launch import IS_AFTER_5_17, ROOT
-from support.training import CASES, QUIET, Rows, make_collator, make_config, make_model, make_tokenizer, resumes_after
 from transformers import Trainer, TrainerCallback, TrainingArguments, modeling_flash_attention_utils
 
 from modeling_gpt1 import (
@@ -52,7 +61,7 @@ modeling_flash_attention_utils._lazy_imports = lambda *args, **kwargs: (flash_at
 use_stand_in()
 
 HERE = Path(__file__).relative_to(ROOT)
-TOKENIZER = make_tokenizer()
+TOKENIZER = make_letter_tokenizer()
 VOCAB_SIZE = len(TOKENIZER)
 
 
@@ -119,7 +128,7 @@ def test_the_loss_in_half_precision_multiplies_aligned_matrices(monkeypatch):
 
 def language_model() -> GPT1ForCausalLM:
     torch.manual_seed(0)
-    return GPT1ForCausalLM(make_config(VOCAB_SIZE, max_position_embeddings=96))
+    return GPT1ForCausalLM(make_small_config(VOCAB_SIZE, max_position_embeddings=96))
 
 
 def language_lstm() -> GPT1LSTMForCausalLM:
@@ -146,8 +155,8 @@ def task(traversal: str, model_class: type = GPT1DoubleHeadsModel) -> tuple[torc
         sizes = {"vocab_size": VOCAB_SIZE, "hidden_size": 32, "lstm_hidden_size": 24, "max_position_embeddings": 96}
         model = LSTM(GPT1LSTMConfig(**sizes, **dropouts, **CASES[traversal]))
     else:
-        model = make_model(traversal, TOKENIZER)
-    return model, make_collator(model, TOKENIZER)
+        model = make_double_heads_model(traversal, TOKENIZER)
+    return model, make_traversal_collator(model, TOKENIZER)
 
 
 def of_blocks(*lengths: int) -> tuple[Callable, dict]:
@@ -287,7 +296,7 @@ class CountsUpdates(TrainerCallback):
         self.waits.__exit__()
 
 
-def train(kind: str, folder: str, on_cpu: bool = False, resume: bool = False, **arguments) -> dict:
+def train_on_stand_in(kind: str, folder: str, on_cpu: bool = False, resume: bool = False, **arguments) -> dict:
     """Three updates of two micro-batches and an evaluation, on the stand-in or on the CPU."""
     settings = {**QUIET, "output_dir": folder, "max_steps": 3, "learning_rate": 0.5, "max_grad_norm": 0.1}
     settings |= {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 2, "gradient_accumulation_steps": 2}
@@ -328,7 +337,7 @@ def train(kind: str, folder: str, on_cpu: bool = False, resume: bool = False, **
 @pytest.fixture(scope="module")
 def run_of(tmp_path_factory):
     """Gives the run of a kind, which is made once."""
-    return cache(partial(train, folder=str(tmp_path_factory.mktemp("trainings"))))
+    return cache(partial(train_on_stand_in, folder=str(tmp_path_factory.mktemp("trainings"))))
 
 
 @pytest.mark.parametrize("kind", ["pre-training", "fine-tuning", "LSTM", "AdamW", "plain Trainer"])
@@ -352,6 +361,6 @@ def test_a_run_gives_the_losses_and_weights_of_the_cpu_and_waits_once_for_its_ev
 
 def test_a_run_resumes_to_the_bit(run_of, tmp_path):
     saved = {"save_strategy": "steps", "save_steps": 2}
-    train("fine-tuning", str(tmp_path), max_steps=2, **saved)
-    resumed = train("fine-tuning", str(tmp_path), resume=True, **saved)
+    train_on_stand_in("fine-tuning", str(tmp_path), max_steps=2, **saved)
+    resumed = train_on_stand_in("fine-tuning", str(tmp_path), resume=True, **saved)
     assert resumed["device"] == "standin:0" and resumed["weights"] == run_of("fine-tuning")["weights"]

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-from conftest import close
 from support.refusals import refusal
+from support.tensors import close
 from torch import nn
 from transformers import AttentionInterface, AutoModel, AutoModelForCausalLM
 

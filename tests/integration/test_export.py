@@ -3,7 +3,7 @@
 import onnxruntime
 import pytest
 import torch
-from conftest import close
+from support.tensors import close
 from transformers import GenerationConfig
 from transformers.integrations.executorch import convert_and_export_with_cache, register_dynamic_cache_export_support
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from conftest import write_rows
 from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel, PromptTuningConfig, TaskType, get_peft_model
 from support.families import write_family
+from support.files import write_rows
+from support.finetuning import make_double_heads_model, make_finetuning_trainer, make_letter_tokenizer, resumes_after
 from support.refusals import refusal
-from support.training import make_model, make_tokenizer, make_trainer, resumes_after
 from torch import nn
 
 from modeling_gpt1 import (
@@ -48,7 +48,7 @@ def batch_of(shape: tuple[int, ...], labels: list[int] | None = None) -> dict[st
     return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
 
 
-def train(model: nn.Module, batch: dict[str, torch.Tensor]) -> set[str]:
+def descend_and_name_what_moved(model: nn.Module, batch: dict[str, torch.Tensor]) -> set[str]:
     """Two steps of descent on the parameters that are free; names of those that moved."""
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     free = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -82,7 +82,7 @@ def test_double_heads(tiny_model, tmp_path):
     batch = batch_of((3, 2, 9), labels=[0, 1, 1])
     before = model(**batch)
     close(before.loss, GPT1DoubleHeadsModel.from_pretrained(tmp_path / "base")(**batch).loss)
-    moved = train(model, batch)
+    moved = descend_and_name_what_moved(model, batch)
     prefix, places = "base_model.model", [*(f"attn.{x}_proj" for x in "qkvo"), "mlp.up_proj", "mlp.down_proj"]
     adapted = [f"{prefix}.transformer.h.{layer}.{place}" for layer in range(2) for place in places]
     expected = {f"{place}.lora_{factor}.default.weight" for place in adapted for factor in "AB"}
@@ -116,7 +116,7 @@ def test_the_task_type_of_classification_trains_the_task_head(tiny_model, tmp_pa
     base.save_pretrained(tmp_path / "base")
     model = get_peft_model(base, LoraConfig(r=2, target_modules=PROJECTIONS, task_type=TaskType.SEQ_CLS))
     batch = batch_of((3, 9), labels=[0, 1, 2])
-    moved = train(model, batch)
+    moved = descend_and_name_what_moved(model, batch)
     heads = {name for name in moved if "task_head" in name}
     head = "base_model.model.task_head.score.modules_to_save.default"
     assert heads == {f"{head}.weight", f"{head}.bias"} and len(moved) == 2 * 12 + 2
@@ -132,7 +132,7 @@ def test_language_model(tiny_model, tmp_path):
     config = LoraConfig(r=2, target_modules="all-linear", task_type=TaskType.CAUSAL_LM)
     model = get_peft_model(base, config)
     batch = batch_of((2, 9))
-    moved = train(model, batch)
+    moved = descend_and_name_what_moved(model, batch)
     assert len(moved) == 2 * 12 and not any("lm_head" in name or "embed" in name for name in moved)
     model.save_pretrained(tmp_path / "adapter")
     reloaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter").eval()
@@ -390,8 +390,8 @@ def test_another_task_type_that_serves_is_taken(base):
 
 
 def test_virtual_tokens_are_refused(tmp_path):
-    base = make_model("classification", make_tokenizer())
+    base = make_double_heads_model("classification", make_letter_tokenizer())
     sizes = {"token_dim": 32, "num_layers": 2, "num_attention_heads": 4}
     model = get_peft_model(base, PromptTuningConfig(TaskType.SEQ_CLS, num_virtual_tokens=4, **sizes))
-    message = refusal(make_trainer, "classification", tmp_path, 4, 1, model=model)
+    message = refusal(make_finetuning_trainer, "classification", tmp_path, 4, 1, model=model)
     assert "virtual tokens before each sequence (PROMPT_TUNING)" in message and "Use LoRA" in message

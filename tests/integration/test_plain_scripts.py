@@ -34,7 +34,7 @@ def reasons(caplog):
     return reasons
 
 
-def train(folder, output, mend):
+def train_with_plain_trainer(folder, output, mend):
     """What run_glue does with a pair of columns."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
@@ -57,9 +57,9 @@ def train(folder, output, mend):
 
 
 def test_a_plain_trainer(folder, tmp_path, reasons):
-    assert train(folder, tmp_path / "bare", mend=False) == "thefilmwasslow.hepaid."
+    assert train_with_plain_trainer(folder, tmp_path / "bare", mend=False) == "thefilmwasslow.hepaid."
     assert reasons() == [NO_TOKEN]
-    assert train(folder, tmp_path / "mended", mend=True) == "[s]thefilmwasslow.[$]hepaid.[e]"
+    assert train_with_plain_trainer(folder, tmp_path / "mended", mend=True) == "[s]thefilmwasslow.[$]hepaid.[e]"
     answer = transformers.pipeline("text-classification", str(tmp_path / "mended"))(
         {"text": "he paid .", "text_pair": "he did ."}
     )

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from conftest import make_tiny_model
 from support.attention import use_flash
 from support.packing import pad, planned, ragged_choices, results
+from support.tiny import make_tiny_model
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification, GPT1Model, packing_gpt1
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from conftest import close, random_ids
 from safetensors.torch import save_file
+from support.tensors import close, random_ids
 from torch import nn
 from transformers import DynamicCache, StaticCache
 from transformers.utils import logging

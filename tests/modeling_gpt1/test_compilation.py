@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.training import make_trainer, settings_of
+from support.finetuning import make_finetuning_trainer, settings_of
 from torch._dynamo.backends.debugging import aot_eager
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -137,8 +137,8 @@ class TestTrainers:
     @pytest.mark.parametrize("traversal", ["classification", "similarity", "multiple_choice"])
     def test_fine_tuning_needs_at_most_three_graphs(self, graphs, tmp_path, traversal):
         settings = {"max_steps": 10, "num_train_epochs": 8, "train_sampling_strategy": "random"}
-        expected = make_trainer(traversal, tmp_path, 3, 2, **settings)
-        trainer = make_trainer(traversal, tmp_path, 3, 2, torch_compile=True, **settings)
+        expected = make_finetuning_trainer(traversal, tmp_path, 3, 2, **settings)
+        trainer = make_finetuning_trainer(traversal, tmp_path, 3, 2, torch_compile=True, **settings)
         shapes, numbers = self._train(trainer, graphs)
         assert len(set(shapes)) > 4  # of the tokens that are computed
         assert 1 <= numbers[-1] <= 3

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import support.refusals
 import torch
-from conftest import save, write_bpe
 from safetensors.torch import load_file, save_file
+from support.files import save_folder
+from support.tiny import write_bpe
 from transformers import (
     OpenAIGPTConfig,
     OpenAIGPTDoubleHeadsModel,
@@ -166,7 +167,7 @@ def test_openai_gpt_to_gpt1_and_back_is_the_same_to_the_bit(make_openai, plain_t
     dtype = fields.get("dtype", torch.float32)
     fields = {key: value for key, value in fields.items() if key != "dtype"}
     theirs = make_openai(openai_class, pad_token_id=0, **fields).to(dtype)
-    save(tmp_path / "openai", theirs, plain_tokenizer)
+    save_folder(tmp_path / "openai", theirs, plain_tokenizer)
 
     convert_checkpoint(tmp_path / "openai", tmp_path / "gpt1")
     ours, report = our_class.from_pretrained(tmp_path / "gpt1", output_loading_info=True)
@@ -281,7 +282,7 @@ refusal = partial(support.refusals.refusal, convert_checkpoint)
 
 @pytest.fixture
 def openai_folder(make_openai, plain_tokenizer, tmp_path):
-    save(tmp_path / "openai", make_openai(OpenAIGPTLMHeadModel), plain_tokenizer)
+    save_folder(tmp_path / "openai", make_openai(OpenAIGPTLMHeadModel), plain_tokenizer)
     return tmp_path / "openai"
 
 

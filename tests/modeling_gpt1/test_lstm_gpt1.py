@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 import transformers
-from conftest import close, random_ids
+from support.finetuning import CASES, make_finetuning_trainer, make_letter_tokenizer, training_log
 from support.refusals import refusal
-from support.training import CASES, make_tokenizer, make_trainer, training_log
+from support.tensors import close, random_ids
 
 from modeling_gpt1 import (
     CausalLMScorer,
@@ -111,12 +111,12 @@ def test_hidden_states_are_those_of_the_layers(tiny_model):
 def test_training_does_not_depend_on_micro_batches(tmp_path):
     records, case = [], "multiple_choice"
     for batch_size, accumulation in ((8, 1), (4, 2)):
-        tokenizer = make_tokenizer()
+        tokenizer = make_letter_tokenizer()
         transformers.set_seed(0)
         dropouts = dict.fromkeys(("embd_pdrop", "resid_pdrop", "classifier_dropout"), 0.0)
         fields = {"vocab_size": len(tokenizer), "hidden_size": 16, "lstm_hidden_size": 24, **dropouts, **CASES[case]}
         model = GPT1LSTMDoubleHeadsModel(GPT1LSTMConfig(**fields))
-        trainer = make_trainer(case, tmp_path, batch_size, accumulation, model=model)
+        trainer = make_finetuning_trainer(case, tmp_path, batch_size, accumulation, model=model)
         records.append([[log["task_loss"], log["lm_loss"], log["grad_norm"]] for log in training_log(trainer)])
         evaluation = trainer.evaluate()
         records[-1].append([evaluation["eval_task_loss"], evaluation["eval_lm_loss"], 0.0])

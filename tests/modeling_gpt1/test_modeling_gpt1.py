@@ -5,9 +5,9 @@ import warnings
 
 import pytest
 import torch
-from conftest import close, random_ids
 from support.hub_code import HUB_CODE
 from support.refusals import refusal
+from support.tensors import close, random_ids
 from torch import nn
 from torch.func import functional_call, grad, vmap
 from transformers import AutoModel, AutoModelForCausalLM

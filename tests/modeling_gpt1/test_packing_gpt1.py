@@ -3,9 +3,9 @@
 import pytest
 import torch
 from accelerate.utils.operations import slice_tensors
+from support.finetuning import CASES, Rows, make_double_heads_model, make_letter_tokenizer, make_traversal_collator
 from support.packing import DELIMITER, EXTRACT, START, pad, planned, ragged_choices, results, without_plan
 from support.refusals import refusal
-from support.training import CASES, Rows, make_collator, make_model, make_tokenizer
 from transformers import BatchEncoding
 from transformers.integrations.neftune import neftune_post_forward_hook
 
@@ -157,14 +157,14 @@ TASKS = [*CASES, "blocks"]
 
 def make(case):
     """A model, a collator and rows of two batches: of unequal lengths, and of equal ones."""
-    tokenizer = make_tokenizer()
+    tokenizer = make_letter_tokenizer()
     if case == "blocks":
         torch.manual_seed(0)
-        model = modeling_gpt1.GPT1ForCausalLM(make_model("classification", tokenizer).config)
+        model = modeling_gpt1.GPT1ForCausalLM(make_double_heads_model("classification", tokenizer).config)
         rows = [[{"input_ids": list(range(1, n + 1))} for n in lengths] for lengths in ([24, 9, 17, 3], [24] * 4)]
         return model.train(), BlockCollator(tokenizer), rows
-    model = make_model(case, tokenizer)
-    return model.train(), make_collator(model, tokenizer), [list(Rows(case, 8)), [Rows(case)[0]] * 3]
+    model = make_double_heads_model(case, tokenizer)
+    return model.train(), make_traversal_collator(model, tokenizer), [list(Rows(case, 8)), [Rows(case)[0]] * 3]
 
 
 @pytest.mark.parametrize("mode", ["training", "evaluation"])

@@ -144,7 +144,7 @@ def check_gradients(model, formula: Formula, loss: torch.Tensor, expected: torch
 
 
 @pytest.fixture(scope="module")
-def make_model(randomise):
+def make_random_model(randomise):
     """Makes a random model in evaluation mode of the class `GPT1…` or `GPT1LSTM…` with this head."""
 
     def make(choose, head: str, dtype: torch.dtype = torch.float32, **fields):
@@ -204,9 +204,9 @@ def make_ids(choose, model, *shape: int) -> torch.Tensor:
 
 @THRICE
 @given(choose=CHOICES)
-def test_language_models_equal_the_formula(make_model, choose):
+def test_language_models_equal_the_formula(make_random_model, choose):
     dtype = choose.choice([*TOLERANCES])
-    model = make_model(choose, "ForCausalLM", dtype)
+    model = make_random_model(choose, "ForCausalLM", dtype)
     formula, num_rows, length = Formula(model), choose.randint(1, 4), choose.randint(1, LENGTH)
     ids, mask = make_ids(choose, model, num_rows, length), make_mask(choose, num_rows, length, True)
     batch = {"input_ids": ids, "attention_mask": given_mask(choose, mask), "use_cache": choose.random() < 0.5}
@@ -252,7 +252,7 @@ def is_right_padded(mask: torch.Tensor) -> bool:
     return not (mask.diff(dim=-1) > 0).any()
 
 
-def make_task_model(choose, make_model, dtype: torch.dtype = torch.float32):
+def make_task_model(choose, make_random_model, dtype: torch.dtype = torch.float32):
     traversal = choose.choice(["classification", "entailment", "similarity", "multiple_choice"])
     fields = {"traversal": traversal, "lm_coef": choose.choice([0, 0.5, 2.0])}
     if traversal != "multiple_choice":
@@ -260,7 +260,7 @@ def make_task_model(choose, make_model, dtype: torch.dtype = torch.float32):
         if fields["num_labels"] > 1 and choose.random() < 0.2:
             fields["problem_type"] = "multi_label_classification"
     alone = "ForMultipleChoice" if traversal == "multiple_choice" else "ForSequenceClassification"
-    return make_model(choose, choose.choice(["DoubleHeadsModel", "DoubleHeadsModel", alone]), dtype, **fields)
+    return make_random_model(choose, choose.choice(["DoubleHeadsModel", "DoubleHeadsModel", alone]), dtype, **fields)
 
 
 def make_labels(choose, config, present: torch.Tensor) -> torch.Tensor:
@@ -311,9 +311,9 @@ def make_task_batch(choose, model) -> tuple[dict, torch.Tensor, torch.Tensor, to
 
 @THRICE
 @given(choose=CHOICES)
-def test_task_models_equal_the_formula(make_model, choose):
+def test_task_models_equal_the_formula(make_random_model, choose):
     dtype = choose.choice([*TOLERANCES])
-    model = make_task_model(choose, make_model, dtype)
+    model = make_task_model(choose, make_random_model, dtype)
     batch, ids, mask, present = make_task_batch(choose, model)
     formula, config, (num_rows, choices, _) = Formula(model), model.config, ids.shape
     places = [[mask[row, choice].nonzero()[:, 0].tolist() for choice in range(choices)] for row in range(num_rows)]
@@ -361,8 +361,8 @@ def test_task_models_equal_the_formula(make_model, choose):
 
 
 @given(choose=CHOICES)
-def test_negative_control_another_norm_is_found(make_model, choose):
-    model = make_model(choose, "ForCausalLM", torch.float64)
+def test_negative_control_another_norm_is_found(make_random_model, choose):
+    model = make_random_model(choose, "ForCausalLM", torch.float64)
     formula, ids = Formula(model), make_ids(choose, model, 1, 5)
     name = "transformer.h.0.ln_2.weight"
     formula.weights[name] = formula.weights[name] * 1.01
@@ -383,9 +383,9 @@ def continuation(formula: Formula, ids: list[int], num_new: int) -> list[int] | 
 
 
 @given(choose=CHOICES)
-def test_continuations_equal_the_formula(make_model, choose):
+def test_continuations_equal_the_formula(make_random_model, choose):
     """Greedy, with and without a cache, left-padded in a batch, in pieces of the prompt; beams with and without."""
-    model = make_model(choose, "ForCausalLM", torch.float64)
+    model = make_random_model(choose, "ForCausalLM", torch.float64)
     formula, num_new = Formula(model), choose.randint(1, 7)
     lengths = [choose.randint(1, LENGTH - num_new) for _ in range(choose.randint(1, 4))]
     prompts = [make_ids(choose, model, length).tolist() for length in lengths]
@@ -408,10 +408,10 @@ def test_continuations_equal_the_formula(make_model, choose):
 
 @THRICE
 @given(choose=CHOICES)
-def test_a_sequence_in_pieces_equals_the_formula(make_model, choose):
+def test_a_sequence_in_pieces_equals_the_formula(make_random_model, choose):
     """Each piece sees the cache of those before; padding may end in any of them."""
     dtype = choose.choice([*TOLERANCES])
-    model = make_model(choose, "ForCausalLM", dtype)
+    model = make_random_model(choose, "ForCausalLM", dtype)
     formula, num_rows = Formula(model), choose.randint(1, 3)
     ids = make_ids(choose, model, num_rows, LENGTH)
     left = [choose.choice([0, 0, choose.randrange(LENGTH)]) for _ in range(num_rows)]

@@ -8,9 +8,9 @@ import math
 
 import pytest
 import torch
-from conftest import close, random_ids
 from support.packing import planned
 from support.refusals import refusal
+from support.tensors import close, random_ids
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from transformers import (
     GenerationConfig,

@@ -8,9 +8,9 @@ from importlib.metadata import Distribution
 from pathlib import Path
 from unittest.mock import Mock
 
-import conftest
 import pytest
 import torch
+from support.files import save_folder
 from support.markup import Markup
 
 import modeling_gpt1
@@ -68,8 +68,8 @@ def shown(sequence):
     return [f"{kind}: {text.strip()}" for kind, text in runs]
 
 
-def save(opened, folder):
-    return conftest.save(folder, opened.model, opened.tokenizer)
+def save_opened(opened, folder):
+    return save_folder(folder, opened.model, opened.tokenizer)
 
 
 def open_named(folder):
@@ -190,7 +190,7 @@ def test_a_model_without_language_model_head_has_no_losses_and_says_so(opened, t
     model_class = getattr(modeling_gpt1, model_class)
     both, single = opened(traversal), opened(traversal, model_class)
     single.model.load_state_dict(both.model.state_dict(), strict=False)
-    folder = open_named(save(single, tmp_path))
+    folder = open_named(save_opened(single, tmp_path))
     assert type(folder.model) is model_class
     boxes = {"first": FARMER, "answers": "he\nthe train"}
     reading = read(folder, boxes)
@@ -266,7 +266,7 @@ def test_nothing_is_written_behind_the_end(opened, monkeypatch):
 
 
 def test_code_that_comes_with_a_model_is_not_run(opened, tmp_path):
-    folder = save(opened("classification"), tmp_path)
+    folder = save_opened(opened("classification"), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["auto_map"]
     for file in tmp_path.glob("*.py"):
         file.write_text("raise SystemExit('run')")
@@ -276,7 +276,7 @@ def test_code_that_comes_with_a_model_is_not_run(opened, tmp_path):
 
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
 def test_a_folder_is_read_again_after_a_new_save(opened, file, tmp_path):
-    sources = short_names([save(opened(None), tmp_path / "tiny")])
+    sources = short_names([save_opened(opened(None), tmp_path / "tiny")])
     first = find_model(sources, "tiny")
     assert find_model(sources, "tiny") is first
     saved = tmp_path / "tiny" / file
@@ -299,7 +299,7 @@ def test_visitors_see_no_path(tmp_path, monkeypatch):
 
 
 def test_models_of_the_hub_are_fetched_without_code_and_pickles(opened, tmp_path, monkeypatch):
-    folder, asked = save(opened(None), tmp_path), []
+    folder, asked = save_opened(opened(None), tmp_path), []
 
     def download(repo_id, allow_patterns):
         asked.append((repo_id, allow_patterns))
@@ -314,12 +314,12 @@ def test_what_cannot_be_opened(opened, tmp_path, plain_tokenizer):
     (tmp_path / "config.json").write_text('{"model_type": "<i>bert</i>"}')
     assert "is of type “<i>bert</i>”. This page opens gpt1, openai-gpt and gpt2" in message(open_named, tmp_path)
     model = opened("classification")
-    save(model, tmp_path)
+    save_opened(model, tmp_path)
     weights = model.model.state_dict()
     del weights["task_head.score.weight"]
     model.model.save_pretrained(tmp_path, state_dict=weights)
     assert "“tiny” lacks weights of its GPT1DoubleHeadsModel: task_head.score.weight" in message(open_named, tmp_path)
-    save(model, tmp_path)
+    save_opened(model, tmp_path)
     plain_tokenizer.save_pretrained(tmp_path)
     assert message(open_named, tmp_path).startswith("“tiny”: The tokenizer has 80 tokens, but the model's vocabulary")
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
@@ -390,7 +390,7 @@ def test_a_reading_as_a_page_shows_it():
 
 
 def test_what_the_buttons_do(opened, tmp_path):
-    sources = short_names([save(opened("multiple_choice"), tmp_path / "endings")])
+    sources = short_names([save_opened(opened("multiple_choice"), tmp_path / "endings")])
     listed, open_now, status, *rest = page_module.on_open(sources, dict, "endings")
     assert (listed, open_now) == ({}, "endings")
     first, second, question, answers, result, continuation = rest
@@ -415,7 +415,7 @@ def test_what_the_buttons_do(opened, tmp_path):
 
 
 def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog):
-    sources = short_names([save(opened(None), tmp_path / "tiny")])
+    sources = short_names([save_opened(opened(None), tmp_path / "tiny")])
 
     def fail(*_):
         raise KeyError("/srv/secret")

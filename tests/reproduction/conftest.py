@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import write_rows
+from support.files import write_rows
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1LSTMConfig, GPT1LSTMForCausalLM
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import write_rows
+from support.files import write_rows
 
 from modeling_gpt1.commands import finetune
 from modeling_gpt1.reproduction import cells

@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from conftest import write_rows
+
+from support.files import write_rows
 
 TEXTS = ["the old farmer", "she walked home", "a green river", "he paid for it", "no one knew", "five dollars"]
 STORY = ["The old man smiled.", "He paid for the train.", "No one was there.", "She walked home."]

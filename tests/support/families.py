@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
-from support.training import COLUMNS, WORDS, Rows, settings_of
+from support.finetuning import COLUMNS, WORDS, Rows, settings_of
 from tokenization import TraversalCollator
 
 EXAMPLES_PER_UPDATE = 8

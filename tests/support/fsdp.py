@@ -18,8 +18,8 @@ from accelerate.utils import DistributedType
 from torch.distributed.tensor import DTensor
 
 import support.families
+import support.finetuning
 import support.pretraining
-import support.training
 from modeling_gpt1.training.launch import end_processes
 from support.launch import show_where_it_hangs
 
@@ -28,21 +28,21 @@ ADAM = {"optim": "adamw_torch", "adam_epsilon": 1e-3, "learning_rate": 0.01}
 LOGGED = ("step", "loss", "task_loss", "lm_loss", "grad_norm")
 
 
-def make_trainer(make: Callable, case: str, folder: str | os.PathLike, num_processes: int, **others):
+def make_trainer_of_eight_rows(make: Callable, case: str, folder: str | os.PathLike, num_processes: int, **others):
     batch = (8, 1) if num_processes == 1 else (8 // num_processes // 2, 2)
     return make(case, folder, *batch, max_steps=NUM_UPDATES, **ADAM, **others)
 
 
 MAKERS = {
-    "pretraining": partial(support.pretraining.make_trainer, max_steps=NUM_UPDATES),
-    "fine-tuning": partial(make_trainer, support.training.make_trainer, "multiple_choice"),
-    "other family": partial(make_trainer, support.families.make_family_trainer, "bert pair"),
+    "pretraining": partial(support.pretraining.make_pretraining_trainer, max_steps=NUM_UPDATES),
+    "fine-tuning": partial(make_trainer_of_eight_rows, support.finetuning.make_finetuning_trainer, "multiple_choice"),
+    "other family": partial(make_trainer_of_eight_rows, support.families.make_family_trainer, "bert pair"),
 }
 BLOCKS = {"other family": "BertLayer"}  # in place of the block that fsdp2.yaml names
 
 
 def record_of(trainer, checkpoint: str | None = None) -> dict:
-    with support.training.resumes_after(0 if checkpoint is None else SAVED_UPDATE):
+    with support.finetuning.resumes_after(0 if checkpoint is None else SAVED_UPDATE):
         trainer.train(resume_from_checkpoint=checkpoint)
     weights = list(trainer.model.parameters())
     own = sum(weight.to_local().numel() if isinstance(weight, DTensor) else weight.numel() for weight in weights)

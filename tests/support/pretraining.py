@@ -21,8 +21,8 @@ from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1Pretrai
 from modeling_gpt1.commands.runs import check_output_folder
 from modeling_gpt1.training.checkpoint import checkpoint_to_resume
 from modeling_gpt1.training.launch import end_processes
+from support.finetuning import QUIET, make_small_config
 from support.launch import show_where_it_hangs
-from support.training import QUIET, make_config
 
 NUM_ROWS, ROWS_PER_UPDATE, NUM_UPDATES, SAVED_UPDATE, LENGTH = 24, 8, 6, 2, 12
 # Files of unequal length, so that processes with files of their own would not end a pass together.
@@ -46,9 +46,9 @@ def make_dataset(is_stream: bool) -> datasets.Dataset | datasets.IterableDataset
     return datasets.Dataset.from_list([make_row(index) for index in range(NUM_ROWS)])
 
 
-def make_model() -> GPT1ForCausalLM:
+def make_language_model() -> GPT1ForCausalLM:
     torch.manual_seed(0)
-    return GPT1ForCausalLM(make_config(NUM_ROWS + 16, max_position_embeddings=LENGTH, pad_token_id=0))
+    return GPT1ForCausalLM(make_small_config(NUM_ROWS + 16, max_position_embeddings=LENGTH, pad_token_id=0))
 
 
 class Collator:
@@ -68,7 +68,7 @@ class Collator:
         return {"input_ids": ids, "attention_mask": (labels != -100).long(), "labels": labels}
 
 
-def make_trainer(
+def make_pretraining_trainer(
     output_dir: str | os.PathLike,
     num_processes: int,
     model: GPT1ForCausalLM | None = None,
@@ -89,10 +89,12 @@ def make_trainer(
     }
     args = GPT1PretrainingArguments(output_dir=str(output_dir), **arguments)
     rows = {"train_dataset": make_dataset(is_stream), "eval_dataset": make_dataset(is_stream)}
-    return GPT1PretrainingTrainer(make_model() if model is None else model, args, data_collator=Collator(), **rows)
+    return GPT1PretrainingTrainer(
+        make_language_model() if model is None else model, args, data_collator=Collator(), **rows
+    )
 
 
-def train(trainer: GPT1PretrainingTrainer, resume_from_checkpoint: str | None = None) -> dict:
+def train_and_record(trainer: GPT1PretrainingTrainer, resume_from_checkpoint: str | None = None) -> dict:
     """The record of a run: loss and gradient norm of each update, the rows this process saw, the evaluation."""
     trainer.train(resume_from_checkpoint=resume_from_checkpoint)
     seen = trainer.data_collator.seen.copy()
@@ -103,7 +105,7 @@ def train(trainer: GPT1PretrainingTrainer, resume_from_checkpoint: str | None = 
 def refusal_to_train_alone(folder: Path) -> str | None:
     """What the trainer says where nothing tells the processes to meet on the CPU."""
     try:
-        make_trainer(folder / "alone", 1, use_cpu=False)
+        make_pretraining_trainer(folder / "alone", 1, use_cpu=False)
     except ValueError as error:
         return str(error)
     return None
@@ -121,18 +123,18 @@ class KillLastProcess(TrainerCallback):
 def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1PretrainingTrainer, dict]:
     output = folder / case
     if case == "map":
-        trainer = make_trainer(output, num_processes, save_strategy="steps", save_steps=SAVED_UPDATE)
-        return trainer, train(trainer)
+        trainer = make_pretraining_trainer(output, num_processes, save_strategy="steps", save_steps=SAVED_UPDATE)
+        return trainer, train_and_record(trainer)
     if case == "resumed":
-        trainer = make_trainer(output, num_processes)
-        return trainer, train(trainer, str(folder / "one" / f"checkpoint-{SAVED_UPDATE}"))
+        trainer = make_pretraining_trainer(output, num_processes)
+        return trainer, train_and_record(trainer, str(folder / "one" / f"checkpoint-{SAVED_UPDATE}"))
     if case == "restarted":
         saving = {"save_strategy": "steps", "save_steps": SAVED_UPDATE, "resume_from_checkpoint": "auto"}
-        trainer = make_trainer(output, num_processes, **saving)
+        trainer = make_pretraining_trainer(output, num_processes, **saving)
         trainer.add_callback(KillLastProcess())
         check_output_folder(trainer.args, {})  # as the commands do
         trainer.accelerator.wait_for_everyone()  # before one process writes
-        return trainer, train(trainer, checkpoint_to_resume("auto", output))
+        return trainer, train_and_record(trainer, checkpoint_to_resume("auto", output))
     raise ValueError(f"There is no case {case!r}.")
 
 

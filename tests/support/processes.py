@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 import support.families
+import support.finetuning
 import support.pretraining
-import support.training
 from modeling_gpt1.training.launch import end_processes
 from support.launch import IS_AFTER_5_17, show_where_it_hangs
 
@@ -46,7 +46,7 @@ LOGGED = ("loss", "task_loss", "lm_loss", "grad_norm", "perplexity", "epoch", "l
 RESUMED = {2: ("multiple_choice",), 3: ("few of a stream",)} if IS_AFTER_5_17 else {2: (), 3: ()}
 
 
-def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **others):
+def make_trainer_of_run(name: str, folder: str | os.PathLike, num_processes: int, **others):
     """A trainer of `num_processes`, or one process that trains on the same rows an update."""
     num_rows, batch_size, accumulation, order = RUNS[name]
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -57,11 +57,11 @@ def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **oth
         others["ddp_find_unused_parameters"] = world_size > 2
     if name in support.families.CASES:
         return support.families.make_family_trainer(name, folder, batch_size, accumulation, num_rows)
-    if (case := CASES.get(name, name)) in support.training.CASES:
+    if (case := CASES.get(name, name)) in support.finetuning.CASES:
         settings = {"max_steps": -1, "num_train_epochs": 2, "train_sampling_strategy": order, **others}
         settings |= OWN.get(name, {})
-        trainer = support.training.make_trainer(case, folder, batch_size, accumulation, **settings)
-        trainer.train_dataset = support.training.Rows(case, num_rows)
+        trainer = support.finetuning.make_finetuning_trainer(case, folder, batch_size, accumulation, **settings)
+        trainer.train_dataset = support.finetuning.Rows(case, num_rows)
         if name == "evaluated before":
             trainer.evaluate()
         return trainer
@@ -69,7 +69,7 @@ def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **oth
     settings["gradient_accumulation_steps"] = accumulation
     if order is not None:
         settings["train_sampling_strategy"] = order
-    trainer = support.pretraining.make_trainer(folder, 1, is_stream=order is None, optim="sgd", **settings)
+    trainer = support.pretraining.make_pretraining_trainer(folder, 1, is_stream=order is None, optim="sgd", **settings)
     rows = trainer.train_dataset
     if name == "three files":
         trainer.args.dataloader_num_workers = 2
@@ -79,7 +79,7 @@ def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **oth
 
 
 def record_of(trainer, checkpoint: str | None = None) -> dict:
-    with support.training.resumes_after(0 if checkpoint is None else 1):
+    with support.finetuning.resumes_after(0 if checkpoint is None else 1):
         trainer.train(resume_from_checkpoint=checkpoint)
     logs = [{key: log[key] for key in LOGGED if key in log} for log in trainer.state.log_history if "loss" in log]
     weights = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
@@ -92,12 +92,12 @@ def main(folder: str) -> None:
     num_processes = int(os.environ["WORLD_SIZE"])
     for name in RUNS_OF[num_processes]:
         saving = {"save_strategy": "steps", "save_steps": 1} if name in RESUMED[num_processes] else {}
-        trainer = make_trainer(name, Path(folder, name), num_processes, **saving)
+        trainer = make_trainer_of_run(name, Path(folder, name), num_processes, **saving)
         record = record_of(trainer)
         if trainer.is_world_process_zero():
             torch.save(record, Path(folder, f"{name}.pt"))
     for name in RESUMED[num_processes]:
-        trainer = make_trainer(name, Path(folder, f"{name}-resumed"), num_processes)
+        trainer = make_trainer_of_run(name, Path(folder, f"{name}-resumed"), num_processes)
         record = record_of(trainer, str(Path(folder, name, "checkpoint-1")))
         if trainer.is_world_process_zero():
             torch.save(record, Path(folder, f"{name}-resumed.pt"))

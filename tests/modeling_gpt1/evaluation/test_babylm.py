@@ -3,12 +3,11 @@
 import json
 import math
 
-import conftest
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import write_rows
+from support.files import save_folder, write_rows
 from transformers import AutoModelForMaskedLM
 
 from modeling_gpt1 import CausalLMScorer, GPT1ForCausalLM, MaskedLMScorer
@@ -317,8 +316,8 @@ def test_a_word_is_scored_behind_its_context(causal, tmp_path):
     assert [row["surprisal"] for row in rows] == pytest.approx(expected, rel=1e-4)
 
 
-def save(scorer, folder):
-    return conftest.save(folder, scorer.model, scorer.tokenizer)
+def save_opened(scorer, folder):
+    return save_folder(folder, scorer.model, scorer.tokenizer)
 
 
 def run(model, data_dir, output, *words):
@@ -328,7 +327,7 @@ def run(model, data_dir, output, *words):
 
 
 def test_the_command_answers_all_and_leaves_what_the_challenge_collects(causal, data_dir, tmp_path, capsys):
-    run(save(causal, tmp_path / "small.v1"), data_dir, tmp_path / "out", "--tasks", "babylm")
+    run(save_opened(causal, tmp_path / "small.v1"), data_dir, tmp_path / "out", "--tasks", "babylm")
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     names = ["blimp", "supplement", "ewok", "entity_tracking", "comps", "wug_past", "reading"]
     assert results["asked"] == [f"babylm_{name}" for name in names]
@@ -348,7 +347,7 @@ def test_the_command_answers_all_and_leaves_what_the_challenge_collects(causal, 
 def test_the_command_asks_masked_models(backend, make_masked, data_dir, tmp_path):
     scorer = make_masked("roberta", is_shifted=backend == "mntp")
     words = ["--tasks", "babylm_ewok", "--max_eval_samples", "4", *(["--backend", backend] if backend else [])]
-    run(save(scorer, tmp_path / "model"), data_dir, tmp_path / "out", *words)
+    run(save_opened(scorer, tmp_path / "model"), data_dir, tmp_path / "out", *words)
     answer = babylm.ask_task(scorer, "ewok", data_dir / "ewok_filtered", 4)
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["results"]["babylm_ewok"]["groups"] == answer.groups
@@ -362,8 +361,8 @@ def test_the_command_follows_words_over_the_checkpoints(tiny_model, plain_tokeni
     for number, name in enumerate(["chck_2M", "chck_10M", "chck_500K"]):
         model = tiny_model(GPT1ForCausalLM, number, vocab_size=len(plain_tokenizer), max_position_embeddings=64)
         scorers[name] = CausalLMScorer(model, plain_tokenizer)
-        save(scorers[name], run_folder / name)
-    save(scorers["chck_10M"], run_folder)
+        save_opened(scorers[name], run_folder / name)
+    save_opened(scorers["chck_10M"], run_folder)
     (tmp_path / "data" / "aoa").mkdir(parents=True)
     (tmp_path / "data" / "aoa" / "cdi_childes.json").write_text(json.dumps(words))
     run(str(run_folder), tmp_path / "data", tmp_path / "out", "--tasks", "babylm_aoa")
@@ -399,7 +398,7 @@ def test_few_rows_and_the_word_null(causal, data_dir, tmp_path):
 
 
 def test_wrong_uses(causal, data_dir, tmp_path):
-    model = save(causal, tmp_path / "model")
+    model = save_opened(causal, tmp_path / "model")
     (tmp_path / "comps").mkdir()
     (tmp_path / "comps" / "comps_base.jsonl").write_text("")
     write_rows(tmp_path / "ewok_fast" / "mine.jsonl", [{"target_1": "a", "target_2": "b"}])

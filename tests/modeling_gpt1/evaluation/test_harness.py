@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SPLIT_IN_TWO_WAYS, byte_level, save, write_rows
 from datasets import Dataset
 from matplotlib.axes import Axes
 from support.evaluation import FOLDERS, ROWS, STORY, TEXTS, only_few_tasks, write_tasks
+from support.files import save_folder, write_rows
 from support.refusals import refusal
+from support.tiny import SPLIT_IN_TWO_WAYS, byte_level
 from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel, OpenAIGPTTokenizer
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMForCausalLM
@@ -43,13 +44,13 @@ def folder(request, tmp_path_factory, tiny_model, randomise, plain_tokenizer, ti
     if kind == "gpt2":
         tokenizer = byte_level(STORY)
         model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=64))
-        return save(path, randomise(model).eval(), tokenizer)
+        return save_folder(path, randomise(model).eval(), tokenizer)
     tokenizer = tiny_tokenizer if kind == "fine-tuned" else plain_tokenizer
     model_class = {"fine-tuned": GPT1DoubleHeadsModel, "lstm": GPT1LSTMForCausalLM}.get(kind, GPT1ForCausalLM)
     fields = {"do_layer_norm_before": True, "rescale_prenorm_residual": True} if kind == "gpt2's options" else {}
     model = tiny_model(model_class, vocab_size=len(tokenizer), max_position_embeddings=64, **fields)
     assert ("transformer.ln_f.weight" in model.state_dict()) == (kind == "gpt2's options")
-    return save(path, model, tokenizer)
+    return save_folder(path, model, tokenizer)
 
 
 def answers(results):
@@ -160,7 +161,7 @@ def test_whole_sentences_are_scored_from_their_second_token(ours, one_folder):
 def test_all_paradigms_of_blimp_are_scored_as_by_a_plain_loop(real_data_dir, tiny_model, plain_tokenizer, tmp_path):
     """On the real rows, 3 of each of the 67 paradigms."""
     model = tiny_model(GPT1ForCausalLM, vocab_size=len(plain_tokenizer), max_position_embeddings=256)
-    ours = harness.SharedContextLM(save(tmp_path, model, plain_tokenizer), device="cpu")
+    ours = harness.SharedContextLM(save_folder(tmp_path, model, plain_tokenizer), device="cpu")
     specified, names = local_rows.specify_tasks(["blimp"], real_data_dir)
     options = {"task_manager": local_rows.all_tasks(), "limit": 3, "bootstrap_iters": 0}
     results = simple_evaluate(ours, tasks=specified, **options)
@@ -205,7 +206,7 @@ def test_an_encoder_is_refused(tmp_path):
     model = BertLMHeadModel(config)
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.5)
-    opened = harness.SharedContextLM(save(tmp_path, model, tokenizer), device="cpu")
+    opened = harness.SharedContextLM(save_folder(tmp_path, model, tokenizer), device="cpu")
     with pytest.raises(ValueError, match="BertLMHeadModel is not a causal language model: .* as in BERT"):
         opened.loglikelihood([Instance("loglikelihood", {}, ("the old", " farmer"), 0)], disable_tqdm=True)
 

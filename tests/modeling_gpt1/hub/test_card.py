@@ -6,8 +6,8 @@ import transformers
 import yaml
 from hub.stand_in import faults_of_card
 from huggingface_hub import ModelCardData
+from support.finetuning import CASES, make_double_heads_model, make_finetuning_trainer, make_letter_tokenizer
 from support.launch import IS_AFTER_5_17
-from support.training import CASES, make_model, make_tokenizer, make_trainer
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMDoubleHeadsModel, GPT1Model
 from modeling_gpt1.hub.card import (
@@ -49,7 +49,7 @@ def accuracy(prediction) -> dict[str, float]:
 
 
 def test_the_card_of_a_run(tmp_path):
-    trainer = make_trainer("entailment", tmp_path, 4, 2)
+    trainer = make_finetuning_trainer("entailment", tmp_path, 4, 2)
     trainer.compute_metrics = accuracy
     trainer.model.config.id2label = {0: "no", 1: "yes | <i>[perhaps](a.b)"}
     trainer.train()
@@ -116,7 +116,9 @@ def test_the_card_of_a_model_alone(tiny_model, model_class, facts):
 
 
 def test_the_card_of_a_pre_training(tmp_path):
-    trainer = support.pretraining.make_trainer(tmp_path, 1, max_steps=2, eval_strategy="steps", eval_steps=1)
+    trainer = support.pretraining.make_pretraining_trainer(
+        tmp_path, 1, max_steps=2, eval_strategy="steps", eval_steps=1
+    )
     trainer.train()
     trainer.create_model_card(language="de", dataset=["books/one.txt", "books/two.txt"])
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
@@ -140,7 +142,7 @@ def test_the_card_of_a_pre_training(tmp_path):
 
 
 def test_without_data_and_evaluation(tmp_path):
-    trainer = make_trainer("multiple_choice", tmp_path / "choices", 8, 1, lm_coef=0.0)
+    trainer = make_finetuning_trainer("multiple_choice", tmp_path / "choices", 8, 1, lm_coef=0.0)
     trainer.processing_class = None  # or another than GPT-1's
     trainer.create_model_card()
     card = (tmp_path / "choices" / "README.md").read_text(encoding="utf-8")
@@ -152,9 +154,9 @@ def test_without_data_and_evaluation(tmp_path):
 
 @pytest.mark.parametrize("case", [*CASES, "language model", "base model"])
 def test_the_code_of_the_card_runs(case, tmp_path, capsys, tiny_config):
-    tokenizer = make_tokenizer()
+    tokenizer = make_letter_tokenizer()
     if case in CASES:
-        model = make_model(case, tokenizer)
+        model = make_double_heads_model(case, tokenizer)
     else:
         model_class = GPT1ForCausalLM if case == "language model" else GPT1Model
         model = model_class(tiny_config(vocab_size=len(tokenizer), max_position_embeddings=96))
@@ -196,7 +198,7 @@ def test_metrics_have_the_names_of_the_hub():
 
 
 def test_names_of_classes():
-    model = make_model("classification", make_tokenizer())
+    model = make_double_heads_model("classification", make_letter_tokenizer())
     model.config.id2label = {index: f"class {index}" for index in range(20)}
     assert classes_of(model) == ", ".join(f"class {index}" for index in range(20))
     model.config.id2label = {index: f"class {index}" for index in range(23)}
@@ -208,7 +210,7 @@ def test_names_of_classes():
 
 def test_names_do_not_break_a_table(tmp_path):
     """Classes and data sets are named by whoever made the data."""
-    trainer = make_trainer("entailment", tmp_path, 4, 2, max_steps=1, logging_steps=1)
+    trainer = make_finetuning_trainer("entailment", tmp_path, 4, 2, max_steps=1, logging_steps=1)
     trainer.model.config.id2label = {0: "one\nline", 1: "a | b"}
     trainer.eval_dataset = {"dev | one": trainer.eval_dataset}
     trainer.train()
@@ -222,7 +224,7 @@ def test_names_do_not_break_a_table(tmp_path):
 def test_a_folder_is_no_base_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "books").mkdir(parents=True)
-    model = make_model("classification", make_tokenizer())
+    model = make_double_heads_model("classification", make_letter_tokenizer())
     assert base_model_of(model) is None
     of_the_hub = "openai-community/openai-gpt"
     for name in (of_the_hub, str(tmp_path), "runs/books", "/gone/from/here"):

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from conftest import byte_level
+from support.tiny import byte_level
 from transformers import GenerationConfig, TokenizersBackend
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, StopAtStrings, continue_prompts

@@ -6,8 +6,8 @@ import random
 import pytest
 import torch
 import transformers
-from conftest import byte_level
 from support.refusals import refusal
+from support.tiny import byte_level
 from tokenizers import processors
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, tokenization_utils_base
 

@@ -5,7 +5,14 @@ import random
 import datasets
 import pytest
 import torch
-from support.training import COLUMNS, Rows, make_collator, make_model, make_tokenizer, make_trainer
+from support.finetuning import (
+    COLUMNS,
+    Rows,
+    make_double_heads_model,
+    make_finetuning_trainer,
+    make_letter_tokenizer,
+    make_traversal_collator,
+)
 
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.training.batching import length_sampler, read_lengths
@@ -38,8 +45,8 @@ def sentences(number: int) -> datasets.Dataset:
 
 
 def make_grouping_trainer(folder, batch_size=8, number=368, dataset=None, **arguments) -> GPT1Trainer:
-    tokenizer = make_tokenizer()
-    model = make_model("classification", tokenizer)
+    tokenizer = make_letter_tokenizer()
+    model = make_double_heads_model("classification", tokenizer)
     model.config.num_labels = number  # of labels in the rows; the model is never run
     collator = Recording(TraversalCollator(tokenizer, "classification", COLUMNS["classification"], max_length=96))
     settings = {"use_cpu": True, "report_to": "none", "per_device_train_batch_size": batch_size, **arguments}
@@ -113,7 +120,7 @@ class TestOtherRows:
 
 
 def test_an_evaluation_is_in_the_order_of_the_data_set(tmp_path):
-    trainer = make_trainer("regression", tmp_path, 8, 1, train_sampling_strategy="group_by_length")
+    trainer = make_finetuning_trainer("regression", tmp_path, 8, 1, train_sampling_strategy="group_by_length")
     expected = pytest.approx([0.3 * index for index in range(11)])
     assert trainer.predict(trainer.eval_dataset).label_ids.tolist() == expected
     assert torch.cat([batch["labels"] for batch in trainer.get_eval_dataloader()]).tolist() == expected
@@ -123,8 +130,8 @@ class TestLengths:
     @pytest.mark.parametrize("case", ["classification", "entailment", "similarity", "multiple_choice"])
     @pytest.mark.parametrize("max_length", [96, 30])
     def test_lengths_are_those_of_the_batches(self, case, max_length):
-        tokenizer = make_tokenizer()
-        collator = make_collator(make_model(case, tokenizer), tokenizer)
+        tokenizer = make_letter_tokenizer()
+        collator = make_traversal_collator(make_double_heads_model(case, tokenizer), tokenizer)
         collator.max_length = max_length
         rows = Rows(case)
         longest = [collator([row])["input_ids"].shape[-1] for row in rows.rows]

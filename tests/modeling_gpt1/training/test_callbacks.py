@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
-from support.training import QUIET, WORDS, make_config, make_tokenizer, resumes_after, without_times
+from support.finetuning import QUIET, WORDS, make_letter_tokenizer, make_small_config, resumes_after, without_times
 from transformers import DataCollatorForLanguageModeling, TrainerCallback, TrainerState
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
@@ -27,11 +27,11 @@ def make_rows(tokenizer, num_rows=24):
     return [{"input_ids": tokenizer(text, add_special_tokens=False)["input_ids"]} for text in texts]
 
 
-def make_trainer(folder, callbacks=(), batch_size=4, dropout=0.1, **arguments) -> GPT1PretrainingTrainer:
-    tokenizer = make_tokenizer()
+def make_sampling_trainer(folder, callbacks=(), batch_size=4, dropout=0.1, **arguments) -> GPT1PretrainingTrainer:
+    tokenizer = make_letter_tokenizer()
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 48}
-    config = make_config(len(tokenizer), dropout, initializer_range=0.2, **sizes)
+    config = make_small_config(len(tokenizer), dropout, initializer_range=0.2, **sizes)
     settings = {**QUIET, "max_steps": 8, "eval_strategy": "steps", "eval_steps": 2, "learning_rate": 1e-2, **arguments}
     args = GPT1PretrainingArguments(output_dir=str(folder), per_device_train_batch_size=batch_size, **settings)
     parts = {"data_collator": DataCollatorForLanguageModeling(tokenizer, mlm=False), "callbacks": list(callbacks)}
@@ -41,7 +41,7 @@ def make_trainer(folder, callbacks=(), batch_size=4, dropout=0.1, **arguments) -
 
 
 def test_a_line_for_each_log(tmp_path, caplog, capsys):
-    trainer = make_trainer(tmp_path, max_steps=2, eval_strategy="steps", eval_steps=1, logging_steps=1)
+    trainer = make_sampling_trainer(tmp_path, max_steps=2, eval_strategy="steps", eval_steps=1, logging_steps=1)
     use_readable_log(trainer)
     with caplog.at_level(logging.INFO, callbacks.__name__):
         trainer.train()
@@ -70,11 +70,13 @@ class Bars(list):
 def test_one_progress_bar_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(transformers.trainer_callback, "tqdm", bars := Bars())
     saves = {"max_steps": 4, "save_strategy": "steps", "save_steps": 4}
-    trainer = make_trainer(tmp_path, [ProgressBar()], **saves)
+    trainer = make_sampling_trainer(tmp_path, [ProgressBar()], **saves)
     trainer.train()
     trainer.evaluate()
     trainer.predict(trainer.eval_dataset)
-    make_trainer(tmp_path, [ProgressBar()], **saves).train(resume_from_checkpoint=True)  # nothing is left to train
+    make_sampling_trainer(tmp_path, [ProgressBar()], **saves).train(
+        resume_from_checkpoint=True
+    )  # nothing is left to train
     assert [(bar.n, bar.total, bar.is_closed) for bar in bars] == [(4, 4, True), *[(1, 1, True)] * 2, (4, 4, True)]
     assert bars[-1].initial == 4  # nothing was done at any speed
     assert bars[0].said == ["evaluating", ""] * 2
@@ -88,7 +90,7 @@ def test_figures_in_words():
 
 
 def make_samples() -> SampleCallback:
-    return SampleCallback(make_tokenizer(), PROMPTS, max_new_tokens=6)
+    return SampleCallback(make_letter_tokenizer(), PROMPTS, max_new_tokens=6)
 
 
 def strict_records(folder: Path) -> list[dict]:
@@ -115,10 +117,10 @@ class TestLog:
     def test_a_killed_and_resumed_run_has_the_log_of_an_uninterrupted_one(self, tmp_path):
         whole, cut = tmp_path / "whole", tmp_path / "cut"
         saves = {"save_strategy": "steps", "save_steps": 4, "eval_on_start": True}
-        make_trainer(whole, [make_samples()], **saves).train()
+        make_sampling_trainer(whole, [make_samples()], **saves).train()
         with pytest.raises(KeyboardInterrupt):
-            make_trainer(cut, [make_samples(), Kill(7)], **saves).train()
-        resumed = make_trainer(cut, [make_samples()], **saves)
+            make_sampling_trainer(cut, [make_samples(), Kill(7)], **saves).train()
+        resumed = make_sampling_trainer(cut, [make_samples()], **saves)
         with resumes_after(4):
             resumed.train(resume_from_checkpoint=str(cut / "checkpoint-4"))
         records, expected = (strict_records(folder / "checkpoint-8") for folder in (cut, whole))
@@ -129,13 +131,13 @@ class TestLog:
 
 class TestSamples:
     def test_training_with_samples_ends_with_the_same_weights(self, tmp_path, monkeypatch):
-        callback = SampleCallback(make_tokenizer(), PROMPTS, max_new_tokens=6)
-        weights = [self._weights(make_trainer(tmp_path, callbacks)) for callbacks in ([], [callback])]
+        callback = SampleCallback(make_letter_tokenizer(), PROMPTS, max_new_tokens=6)
+        weights = [self._weights(make_sampling_trainer(tmp_path, callbacks)) for callbacks in ([], [callback])]
         assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
         # Negative control: samples drawn from the state that dropout goes on from.
         monkeypatch.setattr(callbacks.torch.random, "fork_rng", lambda *given, **named: torch.no_grad())
-        disturbed = self._weights(make_trainer(tmp_path, [callback]))
+        disturbed = self._weights(make_sampling_trainer(tmp_path, [callback]))
         assert not all(torch.equal(weights[0][name], disturbed[name]) for name in disturbed)
 
     @staticmethod
@@ -144,7 +146,7 @@ class TestSamples:
         return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
 
     def test_samples_go_on_from_their_prompts_and_are_the_same_again(self, tmp_path, caplog):
-        trainer, tokenizer = make_trainer(tmp_path), make_tokenizer()
+        trainer, tokenizer = make_sampling_trainer(tmp_path), make_letter_tokenizer()
         state = TrainerState(global_step=3, epoch=0.5, is_world_process_zero=True)
         callback = SampleCallback(tokenizer, PROMPTS, max_new_tokens=6)
         trainer.model.eval()  # as an evaluation leaves it: else dropout alone would make samples differ
@@ -167,7 +169,9 @@ class TestSamples:
         assert other.log_history[0]["samples"] != record["samples"]
 
     def test_prompts_that_leave_no_room(self, tmp_path):
-        trainer = make_trainer(tmp_path, [SampleCallback(make_tokenizer(), ["cat", "the cat"], max_new_tokens=43)])
+        trainer = make_sampling_trainer(
+            tmp_path, [SampleCallback(make_letter_tokenizer(), ["cat", "the cat"], max_new_tokens=43)]
+        )
         with pytest.raises(ValueError, match="has 6 tokens and `max_new_tokens` is 43, .* only 48 "):
             trainer.train()
         assert trainer.state.global_step == 0
@@ -191,7 +195,7 @@ class TestThroughput:
         monkeypatch.setattr(measures.time, "perf_counter", lambda: now[0])
         monkeypatch.setattr(trainers, "measure_peak_flops", lambda *given: 1e9)  # it waits for the clock
         saves = {"save_strategy": "steps", "save_steps": 1, "eval_steps": 1, "logging_steps": 3, "max_steps": 6}
-        trainer = make_trainer(tmp_path, [Clock()], **saves)
+        trainer = make_sampling_trainer(tmp_path, [Clock()], **saves)
         trainer.eval_dataset = dict.fromkeys(("one", "two"), trainer.eval_dataset)  # evaluations within one
         trainer.train()
         records = [record for record in trainer.state.log_history if "loss" in record]

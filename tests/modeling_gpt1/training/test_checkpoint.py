@@ -18,11 +18,11 @@ import pytest
 import torch
 import transformers
 from safetensors import safe_open
+from support.finetuning import QUIET, make_finetuning_trainer, resumes_after, without_times
 from support.hub_code import HUB_CODE
 from support.launch import fork_together, run_together
 from support.pretraining import Collator
 from support.refusals import refusal
-from support.training import QUIET, make_trainer, resumes_after, without_times
 from torch import nn
 from transformers import EarlyStoppingCallback, TrainerCallback
 
@@ -90,7 +90,7 @@ def make_pretraining(folder, case="shuffled", callbacks=(), **more) -> modeling_
 def make_fine_tuning(folder, callbacks=(), **more) -> modeling_gpt1.GPT1Trainer:
     settings = {"max_steps": 9, "optim": "adamw_torch", "train_sampling_strategy": "random", "dropout": 0.1}
     settings.update({"save_strategy": "steps", **STEPS, **more})
-    trainer = make_trainer("entailment", folder, 5, 2, **settings)
+    trainer = make_finetuning_trainer("entailment", folder, 5, 2, **settings)
     for callback in callbacks:
         trainer.add_callback(callback)
     return trainer
@@ -107,7 +107,7 @@ def end_of(trainer, training_loss: float) -> dict:
     }
 
 
-def train(trainer, resume=None) -> dict:
+def train_to_the_end(trainer, resume=None) -> dict:
     return end_of(trainer, trainer.train(resume_from_checkpoint=resume).training_loss)
 
 
@@ -131,7 +131,7 @@ def differing(one, other, name="") -> list[str]:
 class TestExactResume:
     @pytest.mark.parametrize("case", CASES)
     def test_a_run_that_was_cut_ends_like_one_that_was_not(self, case, tmp_path):
-        expected = train(make_pretraining(tmp_path / "whole", case))
+        expected = train_to_the_end(make_pretraining(tmp_path / "whole", case))
         steps = [record["step"] for record in expected["log"]]
         assert len(expected["log"]) >= 4 and steps == sorted(steps)
         cuts = (4, 5, 7) if expected["log"][-1]["step"] > 7 else (2, 4)
@@ -144,11 +144,11 @@ class TestExactResume:
         trainer = make_pretraining(tmp_path / "cut", case)
         torch.manual_seed(5)  # as another cell of a notebook does
         with resumes_after(int(newest_whole_checkpoint(tmp_path / "cut").rpartition("-")[2])):
-            assert differing(train(trainer, "auto"), expected) == []
+            assert differing(train_to_the_end(trainer, "auto"), expected) == []
 
     @pytest.mark.parametrize("order", ["random", "group_by_length"])
     def test_fine_tuning(self, order, tmp_path):
-        expected = train(make_fine_tuning(tmp_path / "whole", train_sampling_strategy=order))
+        expected = train_to_the_end(make_fine_tuning(tmp_path / "whole", train_sampling_strategy=order))
         assert {"task_loss", "lm_loss"} <= expected["log"][0].keys()
         for cut, last_saved in ((5, 0), (7, 3)):
             trainer = make_fine_tuning(tmp_path / "cut", [CutAt(cut)], train_sampling_strategy=order)
@@ -157,23 +157,23 @@ class TestExactResume:
         trainer = make_fine_tuning(tmp_path / "cut", train_sampling_strategy=order)
         torch.manual_seed(5)
         with resumes_after(6):
-            assert differing(train(trainer, True), expected) == []
+            assert differing(train_to_the_end(trainer, True), expected) == []
 
     def test_a_run_that_is_over_trains_no_further(self, tmp_path):
-        expected = train(make_pretraining(tmp_path))
+        expected = train_to_the_end(make_pretraining(tmp_path))
         assert expected["training_loss"] == pytest.approx(expected["log"][-1]["train_loss"], rel=0, abs=0)
         with resumes_after(None):
-            assert differing(train(make_pretraining(tmp_path), True), expected) == []
+            assert differing(train_to_the_end(make_pretraining(tmp_path), True), expected) == []
         shutil.rmtree(tmp_path / "checkpoint-9")
         again = make_pretraining(tmp_path)
         with resumes_after(6):
-            assert differing(train(again, True), expected) == []
+            assert differing(train_to_the_end(again, True), expected) == []
         assert again.evaluate()["eval_loss"] > 0
 
     def test_negative_control_without_skipping_rows(self, tmp_path):
-        expected = train(make_pretraining(tmp_path / "whole"))
+        expected = train_to_the_end(make_pretraining(tmp_path / "whole"))
         train_until_cut(make_pretraining(tmp_path / "cut", callbacks=[CutAt(4)]))  # goes on in the middle of an epoch
-        names = differing(train(make_pretraining(tmp_path / "cut", ignore_data_skip=True), True), expected)
+        names = differing(train_to_the_end(make_pretraining(tmp_path / "cut", ignore_data_skip=True), True), expected)
         assert any(name.startswith(".weights") for name in names)
 
     def test_a_callback_that_saves_in_the_middle_of_an_update_waits_for_its_end(self, tmp_path):
@@ -182,12 +182,12 @@ class TestExactResume:
                 if state.global_step == 4:
                     trainer._save_checkpoint(trainer.model, trial=None)
 
-        expected = train(make_pretraining(tmp_path / "whole"))
+        expected = train_to_the_end(make_pretraining(tmp_path / "whole"))
         trainer = make_pretraining(tmp_path / "cut", callbacks=[SaveBeforeTheOptimizer(), CutAt(5)])
         train_until_cut(trainer)
         assert newest_whole_checkpoint(tmp_path / "cut") == str(tmp_path / "cut" / "checkpoint-5")
         with resumes_after(5):
-            assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
+            assert differing(train_to_the_end(make_pretraining(tmp_path / "cut"), True), expected) == []
 
 
 @pytest.mark.parametrize("make", [make_pretraining, make_fine_tuning])
@@ -206,7 +206,7 @@ def test_a_resume_says_nothing_of_tied_weights(make, is_tied, tmp_path, monkeypa
     train_until_cut(add(start(), CutAt(7)))
     trainer = start()
     with resumes_after(6):
-        train(trainer, True)
+        train_to_the_end(trainer, True)
     assert said == []
     assert trainer.state.best_model_checkpoint is not None
     with safe_open(tmp_path / "checkpoint-9" / "model.safetensors", "pt") as file:
@@ -229,7 +229,7 @@ def test_other_settings_are_told(tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(checkpoints.logger, "warning", said.append)
     with resumes_after(3):
-        train(make_pretraining(tmp_path), True)
+        train_to_the_end(make_pretraining(tmp_path), True)
     assert said == []
     more = {"max_grad_norm": 0.5, "lr_scheduler_type": "constant", "warmup_steps": 4, "seed": 1}
     trainer = make_pretraining(tmp_path, learning_rate=0.5, weight_decay=0.2, per_device_train_batch_size=2, **more)
@@ -295,14 +295,14 @@ WRITES = {
 class TestAtomicCheckpoints:
     @pytest.mark.parametrize("write", WRITES)
     def test_a_cut_checkpoint_is_not_there(self, write, tmp_path, monkeypatch):
-        expected = train(make_pretraining(tmp_path / "whole"))
+        expected = train_to_the_end(make_pretraining(tmp_path / "whole"))
         with monkeypatch.context() as patch:
             cut_inside(patch, *WRITES[write])
             train_until_cut(make_pretraining(tmp_path / "cut"))
         assert {path.name for path in (tmp_path / "cut").iterdir()} == {"checkpoint-3", "_incomplete"}
         assert newest_whole_checkpoint(tmp_path / "cut") == str(tmp_path / "cut" / "checkpoint-3")
         with resumes_after(3):
-            assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
+            assert differing(train_to_the_end(make_pretraining(tmp_path / "cut"), True), expected) == []
         assert not (tmp_path / "cut" / "_incomplete").exists()
 
     def test_old_checkpoints_go_after_the_new_one_is_there(self, tmp_path, monkeypatch):
@@ -313,7 +313,7 @@ class TestAtomicCheckpoints:
                 deleted.append((Path(path).name, sorted(p.name for p in tmp_path.glob("checkpoint-*"))))
 
         monkeypatch.setattr(shutil, "rmtree", delete)
-        train(make_pretraining(tmp_path, save_total_limit=1))
+        train_to_the_end(make_pretraining(tmp_path, save_total_limit=1))
         assert deleted == [("deleted-checkpoint-3", ["checkpoint-6"]), ("deleted-checkpoint-6", ["checkpoint-9"])]
         assert all((tmp_path / "_incomplete" / name).exists() for name, _ in deleted)
 
@@ -325,7 +325,7 @@ class TestAtomicCheckpoints:
 
         trainer = make_pretraining(tmp_path, save_total_limit=2, callbacks=[CutAt(7, turn_times_round)])
         trainer.get_decay_parameter_names = lambda model: trainer.log({"train_loss": 42.0}) or []  # a user's figure
-        train(trainer)
+        train_to_the_end(trainer)
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3-copy", "checkpoint-6", "checkpoint-9"}
         assert trainer.state.log_history[0]["train_loss"] == 42.0
 
@@ -336,7 +336,7 @@ class TestAtomicCheckpoints:
 
         settings = {"eval_steps": 3, "load_best_model_at_end": True, "metric_for_best_model": "loss"}
         trainer = make_pretraining(tmp_path, save_total_limit=1, greater_is_better=True, **settings)
-        train(add(trainer, CutAt(4, put_a_folder_there)))
+        train_to_the_end(add(trainer, CutAt(4, put_a_folder_there)))
         assert trainer.state.best_global_step == 3
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-1", "checkpoint-3"}
         assert (tmp_path / "checkpoint-1" / "kept.txt").read_text() == "a user's"
@@ -361,20 +361,20 @@ class TestAtomicCheckpoints:
             said.append(refusal(make_pretraining(tmp_path).train))
             assert leftover.read_text() == "half"
 
-        train(make_pretraining(tmp_path, callbacks=[CutAt(4, start_another)]))
+        train_to_the_end(make_pretraining(tmp_path, callbacks=[CutAt(4, start_another)]))
         assert "another run is writing. Wait until it" in said[0]
-        train(make_pretraining(tmp_path), "auto")
+        train_to_the_end(make_pretraining(tmp_path), "auto")
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6", "checkpoint-9"}
 
     def test_an_older_checkpoint_of_the_same_step_is_replaced(self, tmp_path):
-        train(make_pretraining(tmp_path))
-        expected = train(make_pretraining(tmp_path, learning_rate=2e-2), str(tmp_path / "checkpoint-3"))
+        train_to_the_end(make_pretraining(tmp_path))
+        expected = train_to_the_end(make_pretraining(tmp_path, learning_rate=2e-2), str(tmp_path / "checkpoint-3"))
         weights = modeling_gpt1.GPT1ForCausalLM.from_pretrained(tmp_path / "checkpoint-9").state_dict()
         assert differing(weights, expected["weights"]) == []
         assert not (tmp_path / "_incomplete").exists()
 
     def test_a_checkpoint_that_was_about_to_be_replaced_comes_back(self, tmp_path, monkeypatch):
-        expected = train(make_pretraining(tmp_path))
+        expected = train_to_the_end(make_pretraining(tmp_path))
         shutil.rmtree(tmp_path / "checkpoint-9")
         with monkeypatch.context() as patch:
             cut_inside(patch, os, "rename", lambda old, new: Path(new) == tmp_path / "checkpoint-6")
@@ -383,7 +383,7 @@ class TestAtomicCheckpoints:
         checkpoints.clear_leftovers(tmp_path)
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6"}
         assert newest_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-6")
-        assert differing(train(make_pretraining(tmp_path), True), expected) == []
+        assert differing(train_to_the_end(make_pretraining(tmp_path), True), expected) == []
 
     @pytest.mark.parametrize("sizes", [("4KB", "1GB"), ("1GB", "4KB"), ("4KB", "8KB")])
     def test_weights_of_an_older_save_do_not_stay(self, sizes, tmp_path):
@@ -411,7 +411,7 @@ class TestAtomicCheckpoints:
         assert differing(weights, models[1].state_dict()) == []
 
     def test_the_newest_checkpoint_is_that_of_the_latest_step(self, tmp_path):
-        train(make_pretraining(tmp_path))
+        train_to_the_end(make_pretraining(tmp_path))
         os.rename(tmp_path / "checkpoint-6", tmp_path / "checkpoint-10")
         assert newest_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
 
@@ -456,7 +456,7 @@ class TestRefusals:
         assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-6"]
         if make is make_pretraining:
             make(tmp_path, save_strategy="no", max_steps=1).train()  # touches no checkpoint
-        train(make(tmp_path), "auto")
+        train_to_the_end(make(tmp_path), "auto")
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-6", "checkpoint-9"}
 
     @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ class TestRefusals:
         ],
     )
     def test_a_broken_checkpoint(self, damage, fault, tmp_path):
-        train(make_pretraining(tmp_path, max_steps=3))
+        train_to_the_end(make_pretraining(tmp_path, max_steps=3))
         folder = tmp_path / "checkpoint-3"
         size = (folder / "scheduler.pt").stat().st_size
         damage(folder)
@@ -483,14 +483,14 @@ class TestRefusals:
 
     @pytest.mark.parametrize("content", ["null", '{"files": {"model.safetensors": 9}}'])
     def test_a_checkpoint_of_another_version_is_not_skipped(self, content, tmp_path):
-        train(make_pretraining(tmp_path, max_steps=3))
+        train_to_the_end(make_pretraining(tmp_path, max_steps=3))
         (tmp_path / "checkpoint-3" / "checkpoint.json").write_text(content)
         for resume in ("auto", str(tmp_path / "checkpoint-3")):
             told = refusal(make_pretraining(tmp_path).train, resume_from_checkpoint=resume)
             assert "checkpoint-3 has a checkpoint.json of another version and cannot go on. Pass it as `model`" in told
 
     def test_a_checkpoint_of_the_model_alone(self, tmp_path):
-        train(make_pretraining(tmp_path, max_steps=3, save_only_model=True))
+        train_to_the_end(make_pretraining(tmp_path, max_steps=3, save_only_model=True))
         told = refusal(make_pretraining(tmp_path).train, resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
         assert "not a complete checkpoint: it holds only the model (`save_only_model`). Pass" in told
 
@@ -563,11 +563,13 @@ def run_two_processes(folder: str) -> None:
     """Whole, cut in the middle of the third epoch, resumed; then the first process fails to write."""
     for order in ("random", "group_by_length"):
         settings = {"train_sampling_strategy": order, "gradient_accumulation_steps": 1, "save_steps": 5}
-        expected = train(make_pretraining(f"{folder}/{order}", **settings))
+        expected = train_to_the_end(make_pretraining(f"{folder}/{order}", **settings))
         train_until_cut(make_pretraining(f"{folder}/{order}-cut", callbacks=[CutAt(6)], **settings))
         trainer = make_pretraining(f"{folder}/{order}-cut", **settings)
         with resumes_after(5):
-            line = f"rank {trainer.args.process_index} {order}: {differing(train(trainer, True), expected)}\n"
+            line = (
+                f"rank {trainer.args.process_index} {order}: {differing(train_to_the_end(trainer, True), expected)}\n"
+            )
         sys.stdout.write(line)  # at once, so that no line of the other process comes between it and its end
     trainer.accelerator.wait_for_everyone()
     limit = CutAt(4, lambda: trainer.args.should_save and limit_file_size(30_000))
@@ -582,9 +584,9 @@ def test_killed_for_real(tmp_path):
         if case == "kill_in_the_middle_of_a_file":
             assert (tmp_path / "cut" / "_incomplete" / "checkpoint-6" / "optimizer.pt").exists()
             assert newest_whole_checkpoint(tmp_path / "cut") == str(tmp_path / "cut" / "checkpoint-3")
-    expected = train(make_pretraining(tmp_path / "whole"))
+    expected = train_to_the_end(make_pretraining(tmp_path / "whole"))
     with resumes_after(6):
-        assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
+        assert differing(train_to_the_end(make_pretraining(tmp_path / "cut"), True), expected) == []
 
 
 def test_a_file_that_the_system_refuses(tmp_path):

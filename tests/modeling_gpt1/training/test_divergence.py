@@ -3,8 +3,8 @@
 import math
 
 import pytest
+import support.finetuning
 import support.pretraining
-import support.training
 from transformers import TrainerCallback, TrainingArguments
 
 ADVICE = "Check the weights and the rows for errors, use a lower `learning_rate`"
@@ -33,12 +33,12 @@ class SpoilGradient(Spoil):
             next(model.parameters()).data[:] = float("inf")
 
 
-def make_trainer(kind, folder, spoil, **arguments):
+def make_spoiled_trainer(kind, folder, spoil, **arguments):
     arguments = {"logging_steps": 1, "save_strategy": "steps", "save_steps": 1, "save_total_limit": 1, **arguments}
     if kind == "fine-tuning":
-        trainer = support.training.make_trainer("classification", folder, 4, 1, max_steps=6, **arguments)
+        trainer = support.finetuning.make_finetuning_trainer("classification", folder, 4, 1, max_steps=6, **arguments)
     else:
-        trainer = support.pretraining.make_trainer(folder, 1, **arguments)
+        trainer = support.pretraining.make_pretraining_trainer(folder, 1, **arguments)
     trainer.add_callback(spoil)
     return trainer
 
@@ -49,7 +49,7 @@ def logged(trainer):
 
 @pytest.mark.parametrize("kind", ["fine-tuning", "pre-training"])
 def test_a_loss_that_is_nan_is_logged_and_stops_the_run(kind, tmp_path):
-    trainer = make_trainer(kind, tmp_path, Spoil(3))
+    trainer = make_spoiled_trainer(kind, tmp_path, Spoil(3))
     with pytest.raises(FloatingPointError) as error:
         trainer.train()
     assert str(error.value).startswith(
@@ -64,7 +64,9 @@ def test_a_loss_that_is_nan_is_logged_and_stops_the_run(kind, tmp_path):
 
 @pytest.mark.parametrize("save_strategy", ["steps", "no"])
 def test_weights_are_looked_at_where_nothing_is_logged(save_strategy, tmp_path):
-    trainer = make_trainer("fine-tuning", tmp_path, SpoilGradient(5), logging_steps=100, save_strategy=save_strategy)
+    trainer = make_spoiled_trainer(
+        "fine-tuning", tmp_path, SpoilGradient(5), logging_steps=100, save_strategy=save_strategy
+    )
     with pytest.raises(FloatingPointError) as error:
         trainer.train()
     last = f"The run has diverged. The last checkpoint is {tmp_path}/checkpoint-5."
@@ -73,14 +75,14 @@ def test_weights_are_looked_at_where_nothing_is_logged(save_strategy, tmp_path):
 
 
 def test_a_run_without_logs_says_so_at_its_end(tmp_path):
-    trainer = make_trainer("pre-training", tmp_path, Spoil(2), logging_strategy="no", save_strategy="no")
+    trainer = make_spoiled_trainer("pre-training", tmp_path, Spoil(2), logging_strategy="no", save_strategy="no")
     with pytest.raises(FloatingPointError, match="^`train_loss` is nan after update 6. "):
         trainer.train()
 
 
 def test_arguments_of_transformers_stop_by_the_gradient_norm(tmp_path):
     """Their filter replaces the loss."""
-    trainer = support.training.make_trainer(
+    trainer = support.finetuning.make_finetuning_trainer(
         "classification", tmp_path, 4, 1, arguments_class=TrainingArguments, logging_steps=2
     )
     trainer.add_callback(Spoil(1))
@@ -89,7 +91,7 @@ def test_arguments_of_transformers_stop_by_the_gradient_norm(tmp_path):
 
 
 def test_an_overflow_that_a_scaler_skips_is_no_divergence(tmp_path):
-    trainer = make_trainer("fine-tuning", tmp_path, Spoil(-1))
+    trainer = make_spoiled_trainer("fine-tuning", tmp_path, Spoil(-1))
     trainer._run_dir = str(tmp_path)
     trainer.log({"loss": 1.0, "grad_norm": 2.0})
     trainer.create_optimizer()

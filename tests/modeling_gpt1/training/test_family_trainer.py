@@ -3,7 +3,7 @@
 import pytest
 import torch
 from datasets import Dataset
-from support.training import QUIET, resumes_after, without_times
+from support.finetuning import QUIET, resumes_after, without_times
 
 from modeling_gpt1 import GPT1PretrainingArguments
 from modeling_gpt1.training.families import FAMILIES, SENTENCE_LOGITS, FamilyPretrainingTrainer
@@ -41,7 +41,7 @@ def plain():
 
 
 @pytest.fixture
-def make_trainer(plain, tmp_path):
+def make_family_pretraining_trainer(plain, tmp_path):
     def make(family, folder="out", dropout=0.0, rows=None, collator=None, **arguments):
         family = FAMILIES[family]
         tokenizer, rows = family.tokenizer_of(plain), make_rows() if rows is None else rows
@@ -68,11 +68,11 @@ def log_of(trainer):
 
 
 @pytest.mark.parametrize("family", OTHERS)
-def test_a_resumed_run_is_the_whole_run_to_the_bit(make_trainer, tmp_path, family):
+def test_a_resumed_run_is_the_whole_run_to_the_bit(make_family_pretraining_trainer, tmp_path, family):
     settings = {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4, "max_steps": 6}
-    whole = make_trainer(family, dropout=0.1, **settings)
+    whole = make_family_pretraining_trainer(family, dropout=0.1, **settings)
     whole.train()
-    resumed = make_trainer(family, "resumed", dropout=0.1, **settings)
+    resumed = make_family_pretraining_trainer(family, "resumed", dropout=0.1, **settings)
     torch.rand(7)  # another random state than that of the whole run
     # Three updates are a pass: the run goes on within its second one.
     with resumes_after(4):
@@ -85,10 +85,10 @@ def test_a_resumed_run_is_the_whole_run_to_the_bit(make_trainer, tmp_path, famil
 
 
 @pytest.mark.parametrize("family", OTHERS)
-def test_an_update_is_the_same_however_it_is_cut(make_trainer, family):
+def test_an_update_is_the_same_however_it_is_cut(make_family_pretraining_trainer, family):
     records, weights = [], []
     for size, steps in ((8, 1), (2, 4)):
-        trainer = make_trainer(
+        trainer = make_family_pretraining_trainer(
             family, per_device_train_batch_size=size, gradient_accumulation_steps=steps, max_steps=2, adam_epsilon=1e-3
         )
         trainer.train()
@@ -102,8 +102,8 @@ def test_an_update_is_the_same_however_it_is_cut(make_trainer, family):
 
 
 @pytest.mark.parametrize("family", OTHERS)
-def test_the_loss_of_one_batch_is_that_of_transformers(make_trainer, family, monkeypatch):
-    trainer = make_trainer(family)
+def test_the_loss_of_one_batch_is_that_of_transformers(make_family_pretraining_trainer, family, monkeypatch):
+    trainer = make_family_pretraining_trainer(family)
     rows = list(trainer.train_dataset)
     batch, model = trainer.data_collator(rows), trainer.model.train()
     trainer.get_batch_samples(iter([batch]), 1, torch.device("cpu"))
@@ -117,10 +117,10 @@ def test_the_loss_of_one_batch_is_that_of_transformers(make_trainer, family, mon
 
 
 @pytest.mark.parametrize("family", OTHERS)
-def test_the_evaluation_is_exact_and_the_same_each_time(make_trainer, family):
+def test_the_evaluation_is_exact_and_the_same_each_time(make_family_pretraining_trainer, family):
     found = []
     for size in (1, 5, 12):
-        trainer = make_trainer(family, per_device_eval_batch_size=size)
+        trainer = make_family_pretraining_trainer(family, per_device_eval_batch_size=size)
         if hasattr(trainer.data_collator, "set_epoch"):
             trainer.data_collator.set_epoch(size)
         metrics = trainer.evaluate().items()
@@ -140,13 +140,13 @@ def test_the_evaluation_is_exact_and_the_same_each_time(make_trainer, family):
             assert found[0]["eval_sentence_accuracy"] == pytest.approx(expected.item()) and expected < 1
 
 
-def test_predictions_of_labelled_rows(make_trainer):
-    trainer = make_trainer("gpt2")
+def test_predictions_of_labelled_rows(make_family_pretraining_trainer):
+    trainer = make_family_pretraining_trainer("gpt2")
     assert trainer.predict(trainer.eval_dataset).predictions.shape == (12, LENGTH, trainer.model.config.vocab_size)
 
 
-def test_the_card_says_what_was_trained(make_trainer, tmp_path, capsys):
-    trainer = make_trainer("bert", "tiny")
+def test_the_card_says_what_was_trained(make_family_pretraining_trainer, tmp_path, capsys):
+    trainer = make_family_pretraining_trainer("bert", "tiny")
     trainer.create_model_card(dataset="novels", license="mit", dataset_split="validation", model_name=str(tmp_path))
     text = (tmp_path / "tiny" / "README.md").read_text(encoding="utf-8")
     for part in (
@@ -164,15 +164,15 @@ def test_the_card_says_what_was_trained(make_trainer, tmp_path, capsys):
     exec(compile(text.split("```python\n")[1].split("```")[0], "card", "exec"), {})
     assert "'token_str'" in capsys.readouterr().out
 
-    make_trainer("bart", "tiny").create_model_card()
+    make_family_pretraining_trainer("bart", "tiny").create_model_card()
     text = (tmp_path / "tiny" / "README.md").read_text(encoding="utf-8")
     assert "| layers, heads, width, positions | 1 + 1, 2, 16, 17 |\n" in text
     loss = "the mean −log P of each token of a text, given its damaged form and the tokens before it."
     assert f"Minimised: {loss}\n" in text and "pipeline_tag" not in text
 
 
-def test_a_tokenizer_of_another_model_is_refused(make_trainer):
-    trainer = make_trainer("roberta")
+def test_a_tokenizer_of_another_model_is_refused(make_family_pretraining_trainer):
+    trainer = make_family_pretraining_trainer("roberta")
     trainer.model.resize_token_embeddings(20)
     with pytest.raises(ValueError, match="has 32 tokens, but the model has embeddings for 20. Open"):
         trainer._check_model(trainer.model)

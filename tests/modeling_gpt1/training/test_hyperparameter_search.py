@@ -1,8 +1,8 @@
 """A search for hyper-parameters goes by the loss, or by the objective of the user; with optuna."""
 
 import pytest
+import support.finetuning
 import support.pretraining
-import support.training
 from support.pretraining import make_dataset
 
 from modeling_gpt1 import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
@@ -15,23 +15,23 @@ def first_score(prediction):
     return {"score": float((scores[0] if isinstance(scores, tuple) else scores)[:, 0].mean())}
 
 
-def make_trainer(kind, folder):
+def make_searching_trainer(kind, folder):
     if kind == "pre-training":
         return GPT1PretrainingTrainer(
             args=GPT1PretrainingArguments(str(folder), **SETTINGS),
-            model_init=support.pretraining.make_model,
+            model_init=support.pretraining.make_language_model,
             data_collator=support.pretraining.Collator(),
             train_dataset=make_dataset(False),
             eval_dataset=make_dataset(False),
         )
-    tokenizer = support.training.make_tokenizer()
-    model = support.training.make_model("classification", tokenizer)
+    tokenizer = support.finetuning.make_letter_tokenizer()
+    model = support.finetuning.make_double_heads_model("classification", tokenizer)
     return GPT1Trainer(
         args=GPT1TrainingArguments(str(folder), **SETTINGS),
-        model_init=lambda: support.training.make_model("classification", tokenizer),
-        data_collator=support.training.make_collator(model, tokenizer),
-        train_dataset=support.training.Rows("classification"),
-        eval_dataset=support.training.Rows("classification", 11),
+        model_init=lambda: support.finetuning.make_double_heads_model("classification", tokenizer),
+        data_collator=support.finetuning.make_traversal_collator(model, tokenizer),
+        train_dataset=support.finetuning.Rows("classification"),
+        eval_dataset=support.finetuning.Rows("classification", 11),
         processing_class=tokenizer,
         compute_metrics=first_score,
     )
@@ -44,7 +44,7 @@ def learning_rates(trial):
 @pytest.mark.parametrize("kind", ["with metrics", "pre-training", "own objective"])
 def test_the_best_run_is_that_of_the_least_loss_or_of_the_best_metric(kind, tmp_path):
     optuna = pytest.importorskip("optuna")
-    trainer, evaluations = make_trainer(kind, tmp_path), []
+    trainer, evaluations = make_searching_trainer(kind, tmp_path), []
     evaluate = trainer.evaluate
     trainer.evaluate = lambda *args, **kwargs: evaluations.append(evaluate(*args, **kwargs)) or evaluations[-1]
     name, best_of, choices = "eval_loss", min, {}
@@ -59,11 +59,11 @@ def test_the_best_run_is_that_of_the_least_loss_or_of_the_best_metric(kind, tmp_
 
 def test_each_trial_has_its_own_lm_coef_and_several_sets_count_alike(tmp_path):
     optuna = pytest.importorskip("optuna")
-    trainer, trained, evaluations = make_trainer("with metrics", tmp_path), [], []
+    trainer, trained, evaluations = make_searching_trainer("with metrics", tmp_path), [], []
     step, evaluate = trainer.training_step, trainer.evaluate
     trainer.training_step = lambda *args: trained.append(trainer._own_model.config.lm_coef) or step(*args)
     trainer.evaluate = lambda *args, **kwargs: evaluations.append(evaluate(*args, **kwargs)) or evaluations[-1]
-    trainer.eval_dataset = {"a": trainer.eval_dataset, "b": support.training.Rows("classification", 3)}
+    trainer.eval_dataset = {"a": trainer.eval_dataset, "b": support.finetuning.Rows("classification", 3)}
     options = {"n_trials": 2, "backend": "optuna", "sampler": optuna.samplers.GridSampler({"lm_coef": [0.0, 2.0]})}
     best = trainer.hyperparameter_search(lambda trial: {"lm_coef": trial.suggest_float("lm_coef", 0, 2)}, **options)
     assert trained in ([0.0, 0.0, 2.0, 2.0], [2.0, 2.0, 0.0, 0.0])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.training import settings_of
+from support.finetuning import settings_of
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
@@ -20,7 +20,7 @@ WAYS = {
 }
 
 
-def make_model(tiny_model, model_class: type, kind: str) -> nn.Module:
+def make_model_of_kind(tiny_model, model_class: type, kind: str) -> nn.Module:
     if model_class is not BertForSequenceClassification:
         return tiny_model(model_class, **KINDS[kind], traversal="classification", extract_token_id=99)
     torch.manual_seed(0)
@@ -70,7 +70,7 @@ def own_loss(model: nn.Module, rows: list[dict]) -> torch.Tensor:
 def test_training_and_evaluation_have_the_models_own_loss(way, kind, num_ignored, tiny_model, tmp_path):
     trainer_class, arguments_class, model_class = WAYS[way]
     rows = make_rows(kind, num_ignored)
-    model = make_model(tiny_model, model_class, kind)
+    model = make_model_of_kind(tiny_model, model_class, kind)
     expected = own_loss(model, rows)
     expected.backward()
     norm = nn.utils.get_total_norm([weight.grad for weight in model.parameters() if weight.grad is not None])
@@ -78,7 +78,7 @@ def test_training_and_evaluation_have_the_models_own_loss(way, kind, num_ignored
         settings = {"per_device_eval_batch_size": batch_size, "max_steps": 1}
         arguments = arguments_class(**settings_of(tmp_path, batch_size, accumulation, **settings))
         trainer = trainer_class(
-            make_model(tiny_model, model_class, kind), arguments, train_dataset=rows, data_collator=collate
+            make_model_of_kind(tiny_model, model_class, kind), arguments, train_dataset=rows, data_collator=collate
         )
         if trainer_class is not Trainer or num_ignored == 0:  # Trainer's evaluation weighs all batches of a size alike
             assert trainer.evaluate(rows)["eval_loss"] == pytest.approx(expected.item(), rel=1e-5)

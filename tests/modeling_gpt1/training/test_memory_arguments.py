@@ -3,8 +3,8 @@
 from dataclasses import fields
 
 import torch
-from support.pretraining import LENGTH, NUM_ROWS, make_trainer
-from support.training import make_config, make_tokenizer
+from support.finetuning import make_letter_tokenizer, make_small_config
+from support.pretraining import LENGTH, NUM_ROWS, make_pretraining_trainer
 from transformers import TrainerCallback
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments
@@ -25,9 +25,9 @@ class Watch(TrainerCallback):
 def run(folder, dropout=0.1, **arguments):
     """A trained trainer, its losses, the gradients of its first update and its weights."""
     torch.manual_seed(0)
-    model = GPT1ForCausalLM(make_config(NUM_ROWS + 16, dropout, max_position_embeddings=LENGTH))
-    trainer = make_trainer(folder, 1, model, **{"max_steps": 2, **arguments})
-    trainer.data_collator = BlockCollator(make_tokenizer())
+    model = GPT1ForCausalLM(make_small_config(NUM_ROWS + 16, dropout, max_position_embeddings=LENGTH))
+    trainer = make_pretraining_trainer(folder, 1, model, **{"max_steps": 2, **arguments})
+    trainer.data_collator = BlockCollator(make_letter_tokenizer())
     trainer.add_callback(watch := Watch())
     trainer.train()
     losses = [record["loss"] for record in trainer.state.log_history if "loss" in record]

@@ -3,15 +3,21 @@
 import pytest
 import support.pretraining
 import torch
-from support.training import Rows, make_collator, make_model, make_tokenizer, make_trainer
+from support.finetuning import (
+    Rows,
+    make_double_heads_model,
+    make_finetuning_trainer,
+    make_letter_tokenizer,
+    make_traversal_collator,
+)
 from transformers import BatchEncoding
 
 from tokenization import BlockCollator
 
 
 def pretraining(tmp_path, **arguments):
-    trainer = support.pretraining.make_trainer(tmp_path, 1, max_steps=3, **arguments)
-    trainer.data_collator = BlockCollator(make_tokenizer())
+    trainer = support.pretraining.make_pretraining_trainer(tmp_path, 1, max_steps=3, **arguments)
+    trainer.data_collator = BlockCollator(make_letter_tokenizer())
     return trainer
 
 
@@ -28,7 +34,7 @@ def test_training_is_the_same(kind, tmp_path):
     def make(**arguments):
         if kind == "pre-training":
             return pretraining(tmp_path, **arguments)
-        return make_trainer("multiple_choice", tmp_path, 4, 2, **arguments)
+        return make_finetuning_trainer("multiple_choice", tmp_path, 4, 2, **arguments)
 
     planned, in_workers = trained(make()), trained(make(dataloader_num_workers=1))
     assert in_workers[0] == planned[0] and in_workers[2] == planned[2] == (230 if kind == "pre-training" else 0)
@@ -41,7 +47,7 @@ def test_training_is_the_same(kind, tmp_path):
 
 
 def test_every_loader_plans(tmp_path):
-    trainer = make_trainer("multiple_choice", tmp_path, 4, 1)
+    trainer = make_finetuning_trainer("multiple_choice", tmp_path, 4, 1)
     rows = Rows("multiple_choice", 4)
     loaders = trainer.get_train_dataloader(), trainer.get_eval_dataloader(rows), trainer.get_test_dataloader(rows)
     for loader in loaders:
@@ -50,9 +56,9 @@ def test_every_loader_plans(tmp_path):
 
 
 def test_a_collator_of_the_users_own_trains(tmp_path):
-    tokenizer = make_tokenizer()
-    collator = make_collator(make_model("multiple_choice", tokenizer), tokenizer)
-    expected = trained(make_trainer("multiple_choice", tmp_path, 4, 1))
-    trainer = make_trainer("multiple_choice", tmp_path, 4, 1)
+    tokenizer = make_letter_tokenizer()
+    collator = make_traversal_collator(make_double_heads_model("multiple_choice", tokenizer), tokenizer)
+    expected = trained(make_finetuning_trainer("multiple_choice", tmp_path, 4, 1))
+    trainer = make_finetuning_trainer("multiple_choice", tmp_path, 4, 1)
     trainer.data_collator = lambda rows: BatchEncoding(collator(rows))
     assert trained(trainer)[0] == expected[0]

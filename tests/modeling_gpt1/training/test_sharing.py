@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader, skip_first_batches
-from support.training import CASES, Rows, make_collator, make_model, make_tokenizer
+from support.finetuning import CASES, Rows, make_double_heads_model, make_letter_tokenizer, make_traversal_collator
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from modeling_gpt1 import GPT1ForMultipleChoice, GPT1ForSequenceClassification
@@ -95,9 +95,9 @@ def losses_of(model, batch, **kwargs):
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_example_whose_label_is_minus_100_counts_for_nothing(case):
-    tokenizer = make_tokenizer()
-    model = make_model(case, tokenizer)
-    rows, collator = Rows(case, 3).rows, make_collator(model, tokenizer)
+    tokenizer = make_letter_tokenizer()
+    model = make_double_heads_model(case, tokenizer)
+    rows, collator = Rows(case, 3).rows, make_traversal_collator(model, tokenizer)
     batch = collator(rows)
     batch["labels"][1] = -100
     kept = collator([rows[0], rows[2]])

@@ -7,7 +7,7 @@ import datasets
 import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader
-from support.pretraining import NUM_ROWS, make_dataset, make_trainer
+from support.pretraining import NUM_ROWS, make_dataset, make_pretraining_trainer
 from torch.utils.data import DataLoader
 
 from modeling_gpt1.training.sharing import EndlessStream
@@ -25,7 +25,7 @@ def test_each_pass_has_an_order_of_its_own():
 def test_batches_go_over_the_end_of_a_pass(tmp_path):
     """5 rows in updates of 8."""
     settings = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 2}
-    trainer = make_trainer(tmp_path, 1, is_stream=True, **settings)
+    trainer = make_pretraining_trainer(tmp_path, 1, is_stream=True, **settings)
     trainer.train_dataset = trainer.train_dataset.take(5)
     first = [row["input_ids"][0] for row in trainer.train_dataset]
     trainer.train()

@@ -15,7 +15,7 @@ from support.families import (
     record_of,
     whole_record,
 )
-from support.training import Rows, settings_of
+from support.finetuning import Rows, settings_of
 from torch import nn
 from transformers import BertConfig, DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
 

@@ -7,7 +7,15 @@ import pytest
 import support.pretraining
 import torch
 from datasets import Dataset
-from support.training import CASES, Rows, make_collator, make_model, make_tokenizer, make_trainer, training_log
+from support.finetuning import (
+    CASES,
+    Rows,
+    make_double_heads_model,
+    make_finetuning_trainer,
+    make_letter_tokenizer,
+    make_traversal_collator,
+    training_log,
+)
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from modeling_gpt1 import (
@@ -38,11 +46,11 @@ def assert_same_log(log, expected, relative=1e-5):
 class TestInvariance:
     @pytest.mark.parametrize("case, lm_coef", [(case, lm_coef) for case in CASES for lm_coef in (0.0, 0.5)])
     def test_loss_gradient_and_weights_do_not_depend_on_micro_batches(self, case, lm_coef, tmp_path):
-        whole = make_trainer(case, tmp_path, batch_size=8, accumulation=1, lm_coef=lm_coef)
+        whole = make_finetuning_trainer(case, tmp_path, batch_size=8, accumulation=1, lm_coef=lm_coef)
         expected = training_log(whole)
         assert ("lm_loss" in expected[0]) == (lm_coef > 0)
         for batch_size, accumulation in ((4, 2), (1, 8)):
-            cut = make_trainer(case, tmp_path, batch_size, accumulation, lm_coef)
+            cut = make_finetuning_trainer(case, tmp_path, batch_size, accumulation, lm_coef)
             assert_same_log(training_log(cut), expected)
             for name, weight in cut.model.state_dict().items():
                 torch.testing.assert_close(weight, whole.model.state_dict()[name], rtol=1e-5, atol=1e-6, msg=name)
@@ -56,7 +64,7 @@ class TestInvariance:
 
     @staticmethod
     def _first_update(tmp_path, batch_size, accumulation):
-        trainer = make_trainer("multiple_choice", tmp_path, batch_size, accumulation, max_steps=1)
+        trainer = make_finetuning_trainer("multiple_choice", tmp_path, batch_size, accumulation, max_steps=1)
         trainer.train_dataset = Rows("multiple_choice", num_rows=8)
         trainer.train()
         return trainer.state.log_history[0]
@@ -64,8 +72,8 @@ class TestInvariance:
 
 class TestLogs:
     def test_parts_are_averaged_over_the_updates_since_the_last_log(self, tmp_path):
-        every = training_log(make_trainer("classification", tmp_path, 8, 1))
-        once = make_trainer("classification", tmp_path, 8, 1, logging_steps=3)
+        every = training_log(make_finetuning_trainer("classification", tmp_path, 8, 1))
+        once = make_finetuning_trainer("classification", tmp_path, 8, 1, logging_steps=3)
         once.train()
         for record in every:
             assert record["loss"] == pytest.approx(record["task_loss"] + 0.5 * record["lm_loss"], rel=1e-6)
@@ -74,16 +82,16 @@ class TestLogs:
             assert once.state.log_history[0][key] == pytest.approx(mean, rel=1e-6)
 
     def test_packing_can_be_switched_off(self, tmp_path):
-        assert make_trainer("entailment", tmp_path, 4, 2).model.pack_sequences
-        assert not make_trainer("entailment", tmp_path, 4, 2, pack_sequences=False).model.pack_sequences
+        assert make_finetuning_trainer("entailment", tmp_path, 4, 2).model.pack_sequences
+        assert not make_finetuning_trainer("entailment", tmp_path, 4, 2, pack_sequences=False).model.pack_sequences
         arguments = GPT1PretrainingArguments(str(tmp_path), use_cpu=True, pack_sequences=False)
-        assert not GPT1PretrainingTrainer(support.pretraining.make_model(), arguments).model.pack_sequences
+        assert not GPT1PretrainingTrainer(support.pretraining.make_language_model(), arguments).model.pack_sequences
 
 
 class TestEvaluation:
     @pytest.mark.parametrize("case", ["multiple_choice", "regression"])
     def test_losses_are_means_over_the_examples_for_every_batch_size(self, case, tmp_path):
-        trainer = make_trainer(case, tmp_path, 8, 1)
+        trainer = make_finetuning_trainer(case, tmp_path, 8, 1)
         model = trainer.model.eval()
         single = [model(**trainer.data_collator([row])) for row in trainer.eval_dataset]
         expected = {
@@ -103,13 +111,13 @@ class TestEvaluation:
         results = []
         for drops in (False, True):
             settings = {"per_device_eval_batch_size": eval_batch_size, "train_sampling_strategy": strategy}
-            trainer = make_trainer("entailment", tmp_path, 8, 1, dataloader_drop_last=drops, **settings)
+            trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1, dataloader_drop_last=drops, **settings)
             trainer.compute_metrics = lambda prediction: {"rows": len(prediction.label_ids)}
             results.append((trainer.evaluate(), trainer.predict(trainer.eval_dataset)))
             assert len(trainer.get_train_dataloader()) == 3 and trainer.args.dataloader_drop_last is drops
         (whole, expected), (evaluation, prediction) = results
         with pytest.raises(ValueError, match="`dataloader_drop_last` drops all rows: they fill no batch"):
-            make_trainer("entailment", tmp_path, 25, 1, dataloader_drop_last=True).get_train_dataloader()
+            make_finetuning_trainer("entailment", tmp_path, 25, 1, dataloader_drop_last=True).get_train_dataloader()
         assert evaluation["eval_rows"] == 11 and evaluation["eval_loss"] == whole["eval_loss"]
         assert prediction.predictions.tolist() == expected.predictions.tolist()
 
@@ -125,21 +133,21 @@ class TestEvaluation:
                 outputs.loss = outputs.loss + 10
                 return outputs
 
-        trainer = make_trainer("entailment", tmp_path, 8, 1)
+        trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1)
         expected, trainer.__class__ = trainer.evaluate()["eval_loss"] + 10, WithMore
         assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
         trainer.__class__, trainer.model.__class__ = GPT1Trainer, ModelWithMore
         assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
 
     def test_predictions_are_the_task_logits_alone(self, tmp_path):
-        trainer = make_trainer("entailment", tmp_path, 8, 1)
+        trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1)
         prediction = trainer.predict(trainer.eval_dataset)
         assert prediction.predictions.shape == (11, 2)
         assert prediction.label_ids.tolist() == [0, 1] * 5 + [0]
         assert prediction.metrics["test_task_loss"] > 0
 
     def test_without_auxiliary_loss_none_is_reported(self, tmp_path):
-        metrics = make_trainer("entailment", tmp_path, 8, 1, lm_coef=0.0).evaluate()
+        metrics = make_finetuning_trainer("entailment", tmp_path, 8, 1, lm_coef=0.0).evaluate()
         assert "eval_lm_loss" not in metrics
         assert metrics["eval_task_loss"] == pytest.approx(metrics["eval_loss"], rel=1e-6)
 
@@ -163,9 +171,9 @@ class TestFit:
     """What does not fit together is refused before training."""
 
     def _trainer(self, tmp_path, collator=None, config=None, **arguments):
-        tokenizer = make_tokenizer()
-        model = make_model("classification", tokenizer)
-        made = make_collator(model, tokenizer)
+        tokenizer = make_letter_tokenizer()
+        model = make_double_heads_model("classification", tokenizer)
+        made = make_traversal_collator(model, tokenizer)
         for owner, changes in ((made, collator), (model.config, config)):
             for name, value in (changes or {}).items():
                 setattr(owner, name, value)
@@ -243,7 +251,9 @@ class TestPretraining:
     def test_a_loss_function_of_the_users_own_is_refused(self, tmp_path):
         arguments = GPT1PretrainingArguments(str(tmp_path), use_cpu=True)
         with pytest.raises(ValueError, match="cannot call `compute_loss_func`.*override `compute_loss`"):
-            GPT1PretrainingTrainer(support.pretraining.make_model(), arguments, compute_loss_func=lambda *_, **__: 0.0)
+            GPT1PretrainingTrainer(
+                support.pretraining.make_language_model(), arguments, compute_loss_func=lambda *_, **__: 0.0
+            )
 
     def test_loss_does_not_depend_on_micro_batches(self, tmp_path):
         logs = [
@@ -257,12 +267,14 @@ class TestPretraining:
     @staticmethod
     def _train(tmp_path, batch_size, accumulation):
         sizes = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulation}
-        trainer = support.pretraining.make_trainer(tmp_path, 1, train_sampling_strategy="sequential", **sizes)
+        trainer = support.pretraining.make_pretraining_trainer(
+            tmp_path, 1, train_sampling_strategy="sequential", **sizes
+        )
         trainer.train()
         return [record for record in trainer.state.log_history if "loss" in record]
 
     def test_evaluation_is_exact_for_every_batch_size(self, tmp_path):
-        trainer = support.pretraining.make_trainer(tmp_path, 1)
+        trainer = support.pretraining.make_pretraining_trainer(tmp_path, 1)
         model = trainer.model.eval()
         loss_sum = num_targets = 0
         for row in trainer.eval_dataset:
@@ -290,7 +302,7 @@ class TestPretraining:
 
 
 def test_predictions_of_labelled_blocks_and_evaluation_without_logits(tmp_path):
-    trainer, made = support.pretraining.make_trainer(tmp_path, 1), []
+    trainer, made = support.pretraining.make_pretraining_trainer(tmp_path, 1), []
     trainer.model.register_forward_hook(lambda module, inputs, outputs: made.append(outputs.logits is not None))
     evaluation, prediction = trainer.evaluate(), trainer.predict(trainer.eval_dataset)
     assert made == [False] * 3 + [True] * 3  # batches of 8 of 24 rows
@@ -302,15 +314,15 @@ def test_predictions_of_labelled_blocks_and_evaluation_without_logits(tmp_path):
 
 class TestRunsAsUsersMakeThem:
     def test_lm_coef_reaches_every_model_of_model_init(self, tmp_path):
-        tokenizer = make_tokenizer()
-        model = make_model("classification", tokenizer)
+        tokenizer = make_letter_tokenizer()
+        model = make_double_heads_model("classification", tokenizer)
         arguments = GPT1TrainingArguments(
             output_dir=str(tmp_path), use_cpu=True, lm_coef=0.0, max_steps=1, logging_steps=1, save_strategy="no"
         )
         trainer = GPT1Trainer(
             args=arguments,
-            model_init=lambda: make_model("classification", tokenizer),
-            data_collator=make_collator(model, tokenizer),
+            model_init=lambda: make_double_heads_model("classification", tokenizer),
+            data_collator=make_traversal_collator(model, tokenizer),
             train_dataset=Rows("classification"),
             processing_class=tokenizer,
         )
@@ -319,7 +331,7 @@ class TestRunsAsUsersMakeThem:
         assert "lm_loss" not in trainer.state.log_history[0]
 
     def test_a_second_training_starts_its_own_log(self, tmp_path):
-        trainer = make_trainer("classification", tmp_path, 8, 1, logging_steps=2, learning_rate=0.0)
+        trainer = make_finetuning_trainer("classification", tmp_path, 8, 1, logging_steps=2, learning_rate=0.0)
         trainer.train()  # the third update is not logged
         trainer.train()
         records = [record for record in trainer.state.log_history if "loss" in record]
@@ -337,23 +349,28 @@ class TestRunsAsUsersMakeThem:
         records = []
         for trainer_class, arguments_class in ((GPT1Trainer, GPT1TrainingArguments), (Trainer, TrainingArguments)):
             classes = partial(trainer_class, compute_loss_func=weighted), arguments_class
-            trainer = make_trainer("entailment", tmp_path, 4, 2, 0.0, 0.0, *classes)
+            trainer = make_finetuning_trainer("entailment", tmp_path, 4, 2, 0.0, 0.0, *classes)
             records.append([*training_log(trainer), {"loss": trainer.evaluate()["eval_loss"]}])
         for record, expected in zip(*records, strict=True):
             assert record == pytest.approx(expected, rel=1e-5)
-        assert records[0][0]["loss"] > 2 * training_log(make_trainer("entailment", tmp_path, 4, 2, 0.0))[0]["loss"]
+        assert (
+            records[0][0]["loss"]
+            > 2 * training_log(make_finetuning_trainer("entailment", tmp_path, 4, 2, 0.0))[0]["loss"]
+        )
         with pytest.raises(ValueError, match="`lm_coef` is 0.5.*Pass `lm_coef=0`"):
-            make_trainer("entailment", tmp_path, 4, 2, trainer_class=partial(GPT1Trainer, compute_loss_func=weighted))
+            make_finetuning_trainer(
+                "entailment", tmp_path, 4, 2, trainer_class=partial(GPT1Trainer, compute_loss_func=weighted)
+            )
 
     def test_pushes_of_checkpoints(self, tmp_path):
         arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, hub_strategy="every_save")
         arguments.push_to_hub = True  # it must refuse before it talks to the hub
         with pytest.raises(ValueError, match="`hub_strategy` is 'every_save'.*Use `hub_strategy=\"end\"`"):
-            GPT1Trainer(make_model("classification", make_tokenizer()), arguments)
+            GPT1Trainer(make_double_heads_model("classification", make_letter_tokenizer()), arguments)
         assert GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True).hub_strategy == "end"
 
     def test_a_fine_tuned_model_generates_with_a_cache(self, tmp_path):
-        trainer = make_trainer("classification", tmp_path, 8, 1, max_steps=1)
+        trainer = make_finetuning_trainer("classification", tmp_path, 8, 1, max_steps=1)
         trainer.train()
         trainer.save_model()
         model = GPT1ForCausalLM.from_pretrained(tmp_path)
@@ -366,13 +383,15 @@ class TestRunsAsUsersMakeThem:
 
     def test_an_untied_head_may_rest_without_the_auxiliary_loss(self, tmp_path):
         """DistributedDataParallel then has to find that it takes no part; a later trainer may train it."""
-        tokenizer = make_tokenizer()
-        config = make_model("classification", tokenizer).config
+        tokenizer = make_letter_tokenizer()
+        config = make_double_heads_model("classification", tokenizer).config
         config.tie_word_embeddings = False
         model = GPT1DoubleHeadsModel(config)
         for lm_coef, finds in ((0.0, True), (0.5, False)):
             arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, lm_coef=lm_coef)
-            GPT1Trainer(model, arguments, data_collator=make_collator(model, tokenizer), processing_class=tokenizer)
+            GPT1Trainer(
+                model, arguments, data_collator=make_traversal_collator(model, tokenizer), processing_class=tokenizer
+            )
             assert arguments.ddp_find_unused_parameters is finds and model.lm_head.weight.requires_grad
 
 
@@ -388,5 +407,5 @@ def test_one_device_is_used(tmp_path, caplog):
     """torch's DataParallel would cut a batch, but not its plan."""
     arguments = GPT1TrainingArguments(str(tmp_path), use_cpu=True)
     arguments._n_gpu = 5
-    assert GPT1Trainer(make_model("classification", make_tokenizer()), arguments).args.n_gpu == 1
+    assert GPT1Trainer(make_double_heads_model("classification", make_letter_tokenizer()), arguments).args.n_gpu == 1
     assert "Only the first of 5 devices is used. Start the script with `accelerate launch`" in caplog.text

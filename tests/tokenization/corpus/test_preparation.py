@@ -12,10 +12,10 @@ from pathlib import Path
 
 import datasets
 import pytest
-from conftest import COMPRESS, write_rows
 from datasets.distributed import split_dataset_by_node
 from hypothesis import given
 from hypothesis import strategies as st
+from support.files import COMPRESS, write_rows
 from support.refusals import refusal
 from torch.utils.data import DataLoader
 

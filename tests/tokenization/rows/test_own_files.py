@@ -9,10 +9,10 @@ from unittest.mock import Mock
 import datasets
 import pandas
 import pytest
-from conftest import content_of, write_rows
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
+from support.files import content_of, write_rows
 from support.refusals import refusal
 
 import tokenization

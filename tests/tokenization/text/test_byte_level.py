@@ -4,8 +4,9 @@ import json
 
 import pytest
 import torch
-from conftest import SENTENCES, save, write_rows
+from support.files import save_folder, write_rows
 from support.refusals import refusal
+from support.tiny import SENTENCES
 from tokenizers import ByteLevelBPETokenizer, Tokenizer, models
 from transformers import (
     AutoTokenizer,
@@ -52,7 +53,7 @@ def tokenizer():
 def gpt2_folder(tokenizer, randomise, tmp_path):
     """A folder of transformers' GPT-2 whose tokenizer has no class but that of the model, as the published one."""
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
-    save(tmp_path / "gpt2", randomise(GPT2LMHeadModel(GPT2Config(vocab_size=400, **sizes))), tokenizer)
+    save_folder(tmp_path / "gpt2", randomise(GPT2LMHeadModel(GPT2Config(vocab_size=400, **sizes))), tokenizer)
     (tmp_path / "gpt2" / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
     return tmp_path / "gpt2"
 
@@ -99,7 +100,7 @@ def test_control_tokens_of_a_gpt2(tokenizer, tiny_model, tmp_path):
     assert tokenizer.model_max_length == 24
     assert add_control_tokens(tokenizer, model) == 0 and len(tokenizer) == 403
 
-    save(tmp_path, model, tokenizer)
+    save_folder(tmp_path, model, tokenizer)
     for opened in (tokenizer, open_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)):
         assert opened.extract_token_id == 402 and len(opened) == 403
         pieces = opened.convert_ids_to_tokens(opened(TRICK, "x")["input_ids"])
@@ -132,7 +133,7 @@ def test_a_pipeline_reads_a_fine_tuned_gpt2(tokenizer, tiny_model, tmp_path):
     """Text and pair, as the collator makes them."""
     model = tiny_model(GPT1DoubleHeadsModel, vocab_size=400, traversal="entailment", num_labels=2, **GPT2)
     add_control_tokens(tokenizer, model)
-    save(tmp_path, model, tokenizer)
+    save_folder(tmp_path, model, tokenizer)
     pair = {"text": "the old farmer walked", "text_pair": "[e] the film"}
     scores = pipeline("text-classification", str(tmp_path), device="cpu")(pair, top_k=None)
     collator = TraversalCollator(tokenizer, "entailment", {"premise": "text", "hypothesis": "text_pair"}, 24)
@@ -209,7 +210,7 @@ def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
 
     model = GPT1DoubleHeadsModel.from_pretrained(gpt2_folder, traversal="entailment", num_labels=2)
     add_control_tokens(opened.tokenizer, model)
-    save(tmp_path / "task", model, opened.tokenizer)
+    save_folder(tmp_path / "task", model, opened.tokenizer)
     opened = open_model(str(tmp_path / "task"), "task")
     (sequence,) = read(opened, {"first": "a", "second": "b"}).sequences
     assert [token.piece for token in sequence] == ["[s]", "a", "[$]", "b", "[e]"]

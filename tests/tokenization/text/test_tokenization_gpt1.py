@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import write_bpe
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.refusals import refusal
+from support.tiny import write_bpe
 from tokenizers import AddedToken
 from transformers import AutoTokenizer, TokenizersBackend, pipeline
 

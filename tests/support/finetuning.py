@@ -55,7 +55,7 @@ class Rows(Dataset):
         return self.rows[index]
 
 
-def make_tokenizer() -> GPT1Tokenizer:
+def make_letter_tokenizer() -> GPT1Tokenizer:
     """Letters as tokens: the same in every process."""
     letters = sorted(set("".join(WORDS)))
     pieces = ["<unk>", *letters, *(letter + "</w>" for letter in letters), "\n</w>"]
@@ -64,21 +64,21 @@ def make_tokenizer() -> GPT1Tokenizer:
     return tokenizer
 
 
-def make_config(vocab_size: int, dropout: float = 0.0, **fields) -> GPT1Config:
+def make_small_config(vocab_size: int, dropout: float = 0.0, **fields) -> GPT1Config:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "initializer_range": 0.1}
     dropouts = dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop"), dropout)
     return GPT1Config(vocab_size=vocab_size, **{**sizes, **dropouts, **fields})
 
 
-def make_model(
+def make_double_heads_model(
     case: str, tokenizer: GPT1Tokenizer, lm_coef: float = 0.5, dropout: float = 0.0
 ) -> GPT1DoubleHeadsModel:
     torch.manual_seed(0)
     fields = {"max_position_embeddings": 96, "classifier_dropout": dropout, "lm_coef": lm_coef, **CASES[case]}
-    return GPT1DoubleHeadsModel(make_config(len(tokenizer), dropout, **fields))
+    return GPT1DoubleHeadsModel(make_small_config(len(tokenizer), dropout, **fields))
 
 
-def make_collator(model: GPT1DoubleHeadsModel, tokenizer: GPT1Tokenizer) -> TraversalCollator:
+def make_traversal_collator(model: GPT1DoubleHeadsModel, tokenizer: GPT1Tokenizer) -> TraversalCollator:
     traversal, regression = model.config.traversal, is_regression(model.config)
     return TraversalCollator(tokenizer, traversal, COLUMNS[traversal], max_length=96, regression=regression)
 
@@ -104,7 +104,7 @@ def settings_of(output_dir: str | os.PathLike, batch_size: int, accumulation: in
     return {"output_dir": str(output_dir), **sizes, **SETTINGS, **others}
 
 
-def make_trainer(
+def make_finetuning_trainer(
     case: str,
     output_dir: str | os.PathLike,
     batch_size: int,
@@ -116,11 +116,11 @@ def make_trainer(
     model: GPT1DoubleHeadsModel | None = None,
     **arguments,
 ) -> GPT1Trainer:
-    tokenizer = make_tokenizer()
+    tokenizer = make_letter_tokenizer()
     if model is None:
-        model = make_model(case, tokenizer, lm_coef, dropout)
+        model = make_double_heads_model(case, tokenizer, lm_coef, dropout)
     args = arguments_class(**settings_of(output_dir, batch_size, accumulation, **arguments))
-    parts = {"data_collator": make_collator(model, tokenizer), "processing_class": tokenizer}
+    parts = {"data_collator": make_traversal_collator(model, tokenizer), "processing_class": tokenizer}
     parts |= {"train_dataset": Rows(case), "eval_dataset": Rows(case, num_rows=11)}
     return trainer_class(model=model, args=args, **parts)
 
