@@ -298,8 +298,9 @@ def test_the_pre_training_command_is_that_of_its_figures():
     given = [word for word in words[: words.index("--output_dir")] if not word.startswith("books/")]
     assert given == [word for word in shlex.split(measured["command"]) if not word.startswith("books/")]
     text = " ".join(page.read_text(encoding="utf-8").split())
-    first, last = measured["evaluations"][0]["perplexity"], measured["final"]["perplexity"]
+    first, last = (measured["evaluations"][place]["perplexity"] for place in (0, -1))
     assert f"fell from {first:.0f} to {last:.1f}" in text and path.name in text
+    assert f"blocks is {measured['final']['perplexity']}" in text
     assert f"{measured['tokens_seen'] / 1e6:.1f} million tokens in {measured['seconds'] / 60:.0f} minutes" in text
 
 
