@@ -13,6 +13,9 @@ from tokenization.errors import UserError
 
 from ..inference.devices import default_device
 
+# Endings of scores of which less is better, beside the losses that transformers knows.
+COSTS = ("perplexity", "mse", "mae", "mape", "mase")
+
 
 @dataclass
 class _SharedArguments(TrainingArguments):
@@ -30,8 +33,7 @@ class _SharedArguments(TrainingArguments):
     pack_sequences: bool = HfArg(default=True, help="Skip padding, compute a shared context once.")
 
     def __post_init__(self):
-        is_cost = (self.metric_for_best_model or "").endswith(("perplexity", "mse", "mae", "mape", "mase"))
-        if self.greater_is_better is None and is_cost:
+        if self.greater_is_better is None and (self.metric_for_best_model or "").endswith(COSTS):
             self.greater_is_better = False
         super().__post_init__()
         for name in ("max_steps", "num_train_epochs"):
@@ -63,7 +65,7 @@ class GPT1TrainingArguments(_SharedArguments):
     lm_coef: float | None = HfArg(default=None, help="Weight of the auxiliary loss. Default: the model's own (0.5).")
     learning_rate: float = HfArg(default=6.25e-5, help="Peak learning rate.")
     per_device_train_batch_size: int = HfArg(default=32, help="Examples per device and micro-batch.")
-    num_train_epochs: float = HfArg(default=3.0, help="Passes over the training set.")
+    num_train_epochs: float = HfArg(default=3.0, help="Epochs of training.")
     lr_scheduler_type: str = HfArg(default="linear", help="Learning-rate schedule.")
     warmup_steps: float = HfArg(default=0.002, help="Warm-up: updates, or below 1 a fraction of all.")
     train_sampling_strategy: str = HfArg(default="group_by_length", help="Order: random, sequential, group_by_length.")
@@ -81,17 +83,29 @@ class GPT1PretrainingArguments(_SharedArguments):
 
     learning_rate: float = HfArg(default=2.5e-4, help="Peak learning rate.")
     per_device_train_batch_size: int = HfArg(default=64, help="Blocks per device and micro-batch.")
-    num_train_epochs: float = HfArg(default=100.0, help="Passes over the corpus.")
+    num_train_epochs: float = HfArg(default=100.0, help="Epochs of training.")
     lr_scheduler_type: str = HfArg(default="cosine", help="Learning-rate schedule.")
     warmup_steps: float = HfArg(default=2000, help="Warm-up: updates, or below 1 a fraction of all.")
     include_num_input_tokens_seen: str = HfArg(default="non_padding", help="Tokens to count: no, all, non_padding.")
 
 
+def rows_per_update(args: TrainingArguments) -> int:
+    """Examples or blocks that one update of all processes reads."""
+    return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+
+
+def seed_of_data(args: TrainingArguments) -> int:
+    """The seed of the order of rows: `data_seed`, or the run's seed where it is not given."""
+    return args.seed if args.data_seed is None else args.data_seed
+
+
 def check_arguments(args: TrainingArguments) -> None:
     """Refuses arguments that would falsify the loss or publish a pickle."""
     if args.train_sampling_strategy == "batch_rebalance":
-        told = "`train_sampling_strategy` is 'batch_rebalance', which trains rows twice where they fill no update"
-        raise UserError(f"{told}. Use 'group_by_length'.")
+        raise UserError(
+            "`train_sampling_strategy` is 'batch_rebalance', which trains rows twice where they fill no update. Use "
+            "'group_by_length'."
+        )
     if args.world_size > 1 and not args.average_tokens_across_devices:
         raise UserError(
             "`average_tokens_across_devices` is False: a process without rows would weaken the update. Leave it out."

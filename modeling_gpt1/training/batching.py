@@ -11,6 +11,8 @@ from torch.utils.data import RandomSampler, Sampler
 from transformers import Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
+from .arguments import rows_per_update, seed_of_data
+
 
 class SeededLengthGroupedSampler(LengthGroupedSampler):
     """transformers' order of rows by length, which the seed and the number of the epoch decide alone."""
@@ -25,12 +27,12 @@ class SeededLengthGroupedSampler(LengthGroupedSampler):
 
 def length_sampler(trainer: Trainer, rows: Sequence) -> Sampler:
     """The order of the training rows by length; at random if their lengths are unknown."""
-    args, lengths = trainer.args, read_lengths(rows, trainer.data_collator, trainer.args.length_column_name)
+    args = trainer.args
+    lengths = read_lengths(rows, trainer.data_collator, args.length_column_name)
     if lengths is None:
         return RandomSampler(rows)
-    # Rows per update: each update sees the same rows however they are split into batches and processes.
-    num_rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    return SeededLengthGroupedSampler(num_rows, lengths, args.seed if args.data_seed is None else args.data_seed)
+    # Groups of an update: it sees the same rows however they are split into batches and processes.
+    return SeededLengthGroupedSampler(rows_per_update(args), lengths, seed_of_data(args))
 
 
 def read_lengths(rows: Sequence, collator, column: str) -> list[int] | None:

@@ -43,7 +43,8 @@ class SampleCallback(TrainerCallback):
         top_k: int = 40,
         seed: int = 0,
     ) -> None:
-        self.tokenizer, self.seed = tokenizer, seed
+        self.tokenizer = tokenizer
+        self.seed = seed
         self.prompts = [prompts] if isinstance(prompts, str) else list(prompts)
         self.generation = {"do_sample": True, "top_k": top_k, "max_new_tokens": max_new_tokens}
 
@@ -65,22 +66,34 @@ class SampleCallback(TrainerCallback):
 
 
 # Figures of the log that a line leaves out; trainer_state.json and `gpt1 plot` have them.
-_UNSAID = ("epoch", "grad_norm", "mfu", "total_flos", "num_input_tokens_seen", "train_tokens_per_second", "runtime")
-_UNSAID += ("samples_per_second", "steps_per_second", "model_preparation_time")
+_UNSAID = (
+    "epoch",
+    "grad_norm",
+    "mfu",
+    "total_flos",
+    "num_input_tokens_seen",
+    "train_tokens_per_second",
+    "runtime",
+    "samples_per_second",
+    "steps_per_second",
+    "model_preparation_time",
+)
 
 
 def readable(figures: dict[str, float]) -> str:
     """Figures of a log in words: `loss 6.55 · perplexity 701 · 6,020 tokens/s · lr 2.0e-3`."""
     words = []
+    rate = []  # at the end of the line
     for name, value in figures.items():
         number = f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}"
         if name == "tokens_per_second":
             words.append(f"{number} tokens/s")
         elif name == "learning_rate":
-            words.append(f"lr {value:.1e}".replace("e-0", "e-").removesuffix("e+00"))
+            rate.append(f"lr {value:.1e}".replace("e-0", "e-").removesuffix("e+00"))
         elif not name.endswith(_UNSAID):
-            words.append(f"{name.removeprefix('eval_').removeprefix('predict_').replace('_', ' ')} {number}")
-    return " · ".join(sorted(words, key=lambda word: word.startswith("lr ")))
+            score = name.removeprefix("eval_").removeprefix("predict_").replace("_", " ")
+            words.append(f"{score} {number}")
+    return " · ".join(words + rate)
 
 
 class ReadableLog(TrainerCallback):
@@ -90,14 +103,18 @@ class ReadableLog(TrainerCallback):
     """
 
     def __init__(self, evaluated: str = "") -> None:
-        self.evaluation, self.last_line = f"evaluation of {evaluated}" if evaluated else "evaluation", ""
+        self.evaluation = f"evaluation of {evaluated}" if evaluated else "evaluation"
+        self.last_line = ""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or "train_loss" in logs:  # the end of a training
             return
-        place = f"step {state.global_step}/{state.max_steps}" if state.max_steps else ""
-        what = "" if {"loss", "learning_rate"} & logs.keys() else self.evaluation
-        line = " · ".join(filter(None, (place, what, readable(logs))))
+        parts = [readable(logs)]
+        if not {"loss", "learning_rate"} & logs.keys():
+            parts.insert(0, self.evaluation)
+        if state.max_steps:
+            parts.insert(0, f"step {state.global_step}/{state.max_steps}")
+        line = " · ".join(filter(None, parts))
         if line != self.last_line:  # the last evaluation may repeat that of the last update
             logger.info(line)
         self.last_line = line
@@ -137,14 +154,17 @@ class SavePoints(TrainerCallback):
 
     def __init__(self, trainer: Trainer, updates: dict[str, int], words_per_update: float) -> None:
         self._trainer = weakref.proxy(trainer)
-        self.updates, self.words_per_update = updates, words_per_update
+        self.updates = updates
+        self.words_per_update = words_per_update
 
     def on_step_end(self, args, state, control, **kwargs):
-        for name in [name for name, update in self.updates.items() if update == state.global_step]:
-            with self._trainer.throughput.paused():
-                self._trainer.save_model(os.path.join(args.output_dir, name), _internal_call=True)
+        for name, update in self.updates.items():
+            if update == state.global_step:
+                with self._trainer.throughput.paused():
+                    self._trainer.save_model(os.path.join(args.output_dir, name), _internal_call=True)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if "loss" in logs or "train_loss" in logs:  # the second is the record of the whole run
-            words = round(state.global_step * self.words_per_update)
-            logs["words_seen"] = state.log_history[-1]["words_seen"] = words
+            num_words = round(state.global_step * self.words_per_update)
+            logs["words_seen"] = num_words
+            state.log_history[-1]["words_seen"] = num_words

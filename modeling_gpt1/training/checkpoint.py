@@ -39,12 +39,34 @@ INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
 # Settings of a run; the state of the optimizer restores the first, and no other optimizer reads it.
 OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
-SETTINGS = [*OF_OPTIMIZER, "per_device_train_batch_size", "gradient_accumulation_steps", "world_size", "seed"]
-SETTINGS += "optim lr_scheduler_type warmup_steps max_grad_norm lm_coef train_sampling_strategy data_seed".split()
+SETTINGS = (
+    *OF_OPTIMIZER,
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "world_size",
+    "seed",
+    "optim",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "max_grad_norm",
+    "lm_coef",
+    "train_sampling_strategy",
+    "data_seed",
+)
 ALIKE = {"adamw_torch", "adamw_torch_fused"}  # optimizers with the same state
-# What decides a model's numbers beside its sizes and weights.
-BEHAVIOUR = "hidden_act activation_function layer_norm_epsilon layer_norm_eps do_layer_norm_before sliding_window "
-BEHAVIOUR += "layer_types tie_word_embeddings traversal id2label"
+# Fields of a configuration that decide a model's numbers beside its sizes and weights.
+BEHAVIOUR = (
+    "hidden_act",
+    "activation_function",
+    "layer_norm_epsilon",
+    "layer_norm_eps",
+    "do_layer_norm_before",
+    "sliding_window",
+    "layer_types",
+    "tie_word_embeddings",
+    "traversal",
+    "id2label",
+)
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 
@@ -141,8 +163,10 @@ def find_fault(folder: str | os.PathLike) -> str | None:
         sizes = {folder / name: entry["bytes"] for name, entry in content["files"].items()}
         is_model_alone = content["save_only_model"]
     except (TypeError, AttributeError) as error:  # not skipped: a run that began anew would replace it
-        remedy = "Pass it as `model`, and another `output_dir`."
-        raise UserError(f"{folder} has a {CHECKPOINT_NAME} of another version and cannot go on. {remedy}") from error
+        raise UserError(
+            f"{folder} has a {CHECKPOINT_NAME} of another version and cannot go on. Pass it as `model`, and "
+            "another `output_dir`."
+        ) from error
     except (OSError, ValueError, LookupError):
         return f"it has no readable {CHECKPOINT_NAME}, which this trainer writes last"
     for path, size in sizes.items():
@@ -154,13 +178,16 @@ def find_fault(folder: str | os.PathLike) -> str | None:
 
 
 def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
-    """Refuses another model whose weights fit: heads are no shape of one, and ALBERT's layers share theirs."""
+    """Refuses another model whose weights have the same shapes.
+
+    The number of heads changes no shape, for example, and ALBERT's layers share their weights.
+    """
     if not Path(checkpoint, CONFIG_NAME).is_file():  # of a sharded model
         return
     before = type(config).from_pretrained(checkpoint).to_dict()  # the file has no defaults
     for name, now in config.to_dict().items():
         is_size = type(now) is int and not name.endswith("_token_id")
-        if (is_size or name in BEHAVIOUR.split()) and before.get(name, now) != now:
+        if (is_size or name in BEHAVIOUR) and before.get(name, now) != now:
             raise UserError(
                 f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {before[name]}, but this "
                 f"run's has {now}. Give the model the old one, or start a new run in another folder."
@@ -168,15 +195,26 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
 
 
 def settings_of(args: TrainingArguments, rows: Any = None) -> dict[str, Any]:
-    """The settings that a resume compares, with a mark of the training rows: their number, a checksum of three."""
-    settings = json.loads(json.dumps({name: getattr(args, name, None) for name in SETTINGS}))  # enumerations as texts
-    if isinstance(rows, Dataset) and len(rows):
-        few = [{name: cell for name, cell in rows[at].items() if name != PLACE} for at in (0, len(rows) // 2, -1)]
-        settings["train_dataset"] = f"{len(rows):,} rows ({zlib.crc32(repr(few).encode()):08x})"
+    """The settings that a resume compares, with a fingerprint of the training rows if they are a `Dataset`."""
+    given = {name: getattr(args, name, None) for name in SETTINGS}
+    settings = json.loads(json.dumps(given))  # enumerations become texts
+    if isinstance(rows, Dataset) and len(rows) > 0:
+        settings["train_dataset"] = fingerprint_of(rows)
     return settings
 
 
+def fingerprint_of(rows: Dataset) -> str:
+    """The number of rows, and a checksum of the first, the middle and the last."""
+    few = []
+    for index in (0, len(rows) // 2, -1):
+        row = dict(rows[index])
+        row.pop(PLACE, None)  # says where the row came from, not what it holds
+        few.append(row)
+    return f"{len(rows):,} rows ({zlib.crc32(repr(few).encode()):08x})"
+
+
 def check_optimizer(checkpoint: str, args: TrainingArguments) -> None:
+    """Refuses an optimizer that cannot read the state of the checkpoint's."""
     now = settings_of(args)["optim"]
     was = read_content(checkpoint).get("settings", {}).get("optim", now)
     if was != now and not {was, now} <= ALIKE:
@@ -185,8 +223,10 @@ def check_optimizer(checkpoint: str, args: TrainingArguments) -> None:
 
 def keep_settings(checkpoint: str, before: dict[str, Any], args: TrainingArguments, rows: Any = None) -> None:
     """Says which settings of a resumed run are new, and takes those back that the optimizer has from before."""
-    now = {name: value for name, value in settings_of(args, rows).items() if name in before}
-    changes = [f"{name} was {before[name]} and is {now[name]}" for name in now if now[name] != before[name]]
+    changes = []
+    for name, value in settings_of(args, rows).items():
+        if name in before and value != before[name]:
+            changes.append(f"{name} was {before[name]} and is {value}")
     if changes:
         logger.warning(
             f"This run resumes from {checkpoint}, but with other settings: {', '.join(changes)}. Pass the old ones to "
@@ -207,9 +247,10 @@ def reschedule(checkpoint: str, lr_scheduler: Any, num_updates: int, warns: bool
     lr_scheduler.step()
     now = lr_scheduler.get_last_lr()[0]
     if warns and not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-12):
+        moves = "rises" if now > was else "falls"
         logger.warning(
-            f"The learning rate is planned over {counted(num_updates, 'update')} now, {planned:,} before: it "
-            f"{'rises' if now > was else 'falls'} from {was:.1e} to {now:.1e}. Pass the old length to go on as before."
+            f"The learning rate is planned over {counted(num_updates, 'update')} now, {planned:,} before: it {moves} "
+            f"from {was:.1e} to {now:.1e}. Pass the old length to go on as before."
         )
 
 
@@ -232,15 +273,20 @@ def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> 
 
 @contextmanager
 def tied_weights_left_out(model: torch.nn.Module) -> Iterator[None]:
-    """Saves a tied weight once, also of a gathered state with two copies; Trainer calls its other name not missing."""
-    is_whole, before = isinstance(model, PreTrainedModel), getattr(model, "_keys_to_ignore_on_save", None)
-    if is_whole and getattr(model.config, "tie_word_embeddings", True):  # it may have been untied since it was opened
+    """Within this context a tied weight is saved once, even where a gathered state has two copies of it.
+
+    Trainer does not report its other name as missing then.
+    """
+    if not isinstance(model, PreTrainedModel):
+        yield
+        return
+    before = model._keys_to_ignore_on_save
+    if getattr(model.config, "tie_word_embeddings", True):  # it may have been untied since it was opened
         model._keys_to_ignore_on_save = {*(before or ()), *model.all_tied_weights_keys}
     try:
         yield
     finally:
-        if is_whole:
-            model._keys_to_ignore_on_save = before
+        model._keys_to_ignore_on_save = before
 
 
 def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: set[str]) -> None:
@@ -248,9 +294,12 @@ def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: 
 
     The trainer deletes only what it wrote. Folder times are ignored, because a copy or a backup changes them.
     """
+    if not limit:
+        return
     ours = [folder for folder in _checkpoints_in(run_dir) if is_ours(folder)]
-    num_surplus = len(ours) - max(limit, len(kept)) if limit else 0
-    for folder in [folder for folder in ours if folder.name not in kept][: max(num_surplus, 0)]:
+    num_surplus = max(0, len(ours) - max(limit, len(kept)))
+    deletable = [folder for folder in ours if folder.name not in kept]
+    for folder in deletable[:num_surplus]:
         doomed = folder.parent / INCOMPLETE_DIR / f"deleted-{folder.name}"
         try:
             doomed.parent.mkdir(exist_ok=True)
@@ -280,14 +329,14 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
     """Writes the model as Trainer does, but without its pickle of the arguments, which holds paths of this machine."""
     model = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
     folder.mkdir(parents=True, exist_ok=True)
-    own_model, options = without_adapter(model), {}
-    if own_model is not model and any(
-        getattr(adapter, "trainable_token_indices", None) for adapter in model.peft_config.values()
-    ):
+    own_model = without_adapter(model)
+    is_adapter = own_model is not model
+    options = {}
+    if is_adapter and any(getattr(one, "trainable_token_indices", None) for one in model.peft_config.values()):
         options["save_embedding_layers"] = False  # PEFT would write all of them, as the model has new tokens
     with tied_weights_left_out(model):
         model.save_pretrained(str(folder), state_dict=state_dict, **options)
-    if own_model is not model:  # what the adapter's base does not know: tokens, task, classes
+    if is_adapter:  # what the adapter's base does not know: tokens, task, classes
         own_model.config.architectures = [type(own_model).__name__]
         own_model.config.save_pretrained(str(folder))
         name = trainer.hub_model_id or Path(trainer.args.output_dir).resolve().name
@@ -302,17 +351,18 @@ def publish_model(staging: Path, folder: Path) -> None:
     """Moves a saved model to its place. A card that is there stays, and the weights of an older save go."""
     if (folder / CARD_NAME).exists():
         (staging / CARD_NAME).unlink(missing_ok=True)
-    weights = {path.name for path in staging.iterdir() if _is_weight(path)}
+    new = {path.name for path in staging.iterdir() if _is_weight(path)}
     publish_files(staging, folder)
-    older = [path for path in folder.iterdir() if weights and _is_weight(path)]
+    if not new:
+        return
+    older = [path for path in folder.iterdir() if _is_weight(path) and path.name not in new]
     # The index goes before the files that it lists: at any moment, what is opened is whole.
     for path in sorted(older, key=lambda path: path.suffix != ".json"):
-        if path.name not in weights:
-            path.unlink()
+        path.unlink()
 
 
 def _is_weight(path: Path) -> bool:
-    """Also of an adapter, whose two files together would be put on a whole model."""
+    """Whether a file holds weights of a whole model, or belongs to an adapter, which would be put on a whole model."""
     if path.name in _ADAPTER:
         return all(path.with_name(name).is_file() for name in _ADAPTER)
     return _WEIGHTS.fullmatch(path.name) is not None

@@ -58,8 +58,9 @@ def cpu_attention_forward(
     is_self_attention = query.shape[2] == key.shape[2] and kwargs.get("is_causal") is not False
     has_mask_of_blocks = attention_mask is None or attention_mask.dtype == torch.bool
     if not (_prefers_blocks(query, dropout) and is_self_attention and has_mask_of_blocks):
-        kwargs |= {"dropout": dropout, "scaling": scaling}
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
     # The seed comes from the global generator: restoring its state repeats the dropout mask.
     seed = int(torch.empty((), dtype=torch.int64).random_()) if dropout > 0 else 0
     output = _BlockwiseAttention.apply(query, key, value, attention_mask, scaling, dropout, sees_past_only, seed)
@@ -81,7 +82,8 @@ class _BlockwiseAttention(torch.autograd.Function):
     def forward(ctx, query, key, value, attention_mask, scaling, dropout, sees_past_only, seed):
         num_dropped = min(max(round(dropout * NOISE_LEVELS), int(dropout > 0)), NOISE_LEVELS - 1)
         gain = NOISE_LEVELS / (NOISE_LEVELS - num_dropped)  # of what is kept
-        generator, output = SFC64(seed), _empty_like_heads(query)
+        generator = SFC64(seed)
+        output = _empty_like_heads(query)
         # With the heads' numbers interleaved, a product takes up to three times as long.
         query, key, value = (query * scaling).contiguous(), key.contiguous(), (value * gain).contiguous()
         with torch.autocast("cpu", enabled=False):
@@ -113,7 +115,8 @@ class _BlockwiseAttention(torch.autograd.Function):
                 grad_value[rows, :, keys].add_(torch.matmul(_drop(weights, kept_bits).mT, grad_block))
                 grad_key[rows, :, keys].add_(torch.matmul(grad_scores.mT, query[rows, :, block]))
                 grad_query[rows, :, block] = torch.matmul(grad_scores, key[rows, :, keys])
-        grad_key, grad_value = (_empty_like_heads(key).copy_(grad) for grad in (grad_key, grad_value.mul_(gain)))
+        grad_key = _empty_like_heads(key).copy_(grad_key)
+        grad_value = _empty_like_heads(key).copy_(grad_value.mul_(gain))
         return grad_query.mul_(scaling), grad_key, grad_value, None, None, None, None, None
 
 

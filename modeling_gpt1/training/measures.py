@@ -29,21 +29,26 @@ class Throughput:
         self.window: tuple[float, int] | None = None
 
     def start(self, num_tokens: int) -> None:
-        self.window = time.perf_counter(), num_tokens
+        self.window = (time.perf_counter(), num_tokens)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Excludes the time spent within; of nested pauses, the outermost counts."""
-        start, window = time.perf_counter(), self.window
+        began = time.perf_counter()
+        window = self.window
         try:
             yield
         finally:
-            self.window = window and (window[0] + time.perf_counter() - start, window[1])
+            if window is not None:
+                start, num_tokens = window
+                window = (start + time.perf_counter() - began, num_tokens)
+            self.window = window
 
     def tokens_per_second(self, num_tokens: int) -> float:
         """Rate since the last call; `num_tokens` is the total since the start of the run."""
         now = time.perf_counter()
-        (start, num_before), self.window = self.window, (now, num_tokens)
+        start, num_before = self.window
+        self.window = (now, num_tokens)
         return (num_tokens - num_before) / (now - start)
 
 
@@ -54,14 +59,12 @@ def training_flops_per_token(model: PreTrainedModel) -> float:
     layer for the attention scores and sums (Chowdhery et al. 2022, "PaLM", appendix B). In a banded layer T is the
     width of the band. An LSTM has no attention.
     """
-    config, embeddings = model.config, ("tokens_embed", "positions_embed")
-    matrices = sum(
-        weight.numel()
-        for name, module in model.named_modules()
-        if not name.endswith(embeddings)  # the tied head counts under its own name
-        for weight in module.parameters(recurse=False)
-        if weight.dim() == 2
-    )
+    config = model.config
+    matrices = 0
+    for name, module in model.named_modules():
+        if name.endswith(("tokens_embed", "positions_embed")):  # the tied head counts under its own name
+            continue
+        matrices += sum(weight.numel() for weight in module.parameters(recurse=False) if weight.dim() == 2)
     if isinstance(config, GPT1LSTMConfig):
         return 6 * matrices
     length = config.max_position_embeddings

@@ -55,25 +55,32 @@ class FilledSampler(Sampler):
     """The order of `sampler`, padded at the end with empty places (`None`) to a multiple."""
 
     def __init__(self, sampler: Sampler, multiple: int):
-        self.sampler, self.multiple = sampler, multiple
+        self.sampler = sampler
+        self.multiple = multiple
 
     def set_epoch(self, epoch: int) -> None:
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
     def __len__(self) -> int:
-        return len(self.sampler) + -len(self.sampler) % self.multiple
+        return len(self.sampler) + self._num_empty
 
     def __iter__(self) -> Iterator[int | None]:
         yield from self.sampler
-        yield from [None] * (-len(self.sampler) % self.multiple)
+        for _ in range(self._num_empty):
+            yield None
+
+    @property
+    def _num_empty(self) -> int:
+        return -len(self.sampler) % self.multiple
 
 
 class CollatorOfRows:
     """Wraps a collator: a batch without rows is made of `rows[0]`, which counts for nothing."""
 
     def __init__(self, collator: Callable[[list], dict], rows: Sequence):
-        self.collator, self.rows = collator, rows
+        self.collator = collator
+        self.rows = rows
 
     def __call__(self, rows: list) -> dict:
         if rows:

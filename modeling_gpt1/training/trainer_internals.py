@@ -44,8 +44,9 @@ def forget_evaluation(trainer: Trainer) -> None:
 
 
 def _is_news(record) -> bool:
-    """Drops two warnings: that the model gets the tokenizer's ids, as it must, and what `keep_settings` tells."""
-    return not any(said in record.getMessage() for said in ("PAD/BOS/EOS", "do not match the ones in"))
+    """Drops two warnings: that the model gets the tokenizer's ids, as it must, and what `keep_settings` reports."""
+    message = record.getMessage()
+    return "PAD/BOS/EOS" not in message and "do not match the ones in" not in message
 
 
 class ResumableTrainer(Trainer):
@@ -86,7 +87,8 @@ class ResumableTrainer(Trainer):
                 `True` selects the newest complete checkpoint of `output_dir`; `"auto"` does so if there is one, else
                 starts a new run; another string is a checkpoint folder.
         """
-        self._run_dir, limit = self._get_output_dir(trial), self.args.save_total_limit
+        self._run_dir = self._get_output_dir(trial)
+        limit = self.args.save_total_limit
         with one_writer(self._run_dir) if self.args.should_save else nullcontext():
             if self.args.should_save:
                 checkpoint.clear_leftovers(self._run_dir)
@@ -113,22 +115,30 @@ class ResumableTrainer(Trainer):
     def begin_run(self) -> None:
         """Resets this class's counters, and restores from the checkpoint what Trainer has just set to zero."""
         self.throughput.window = None
-        self.sums_of_parts, self._parts_since = None, self.state.global_step
-        self._last_step, self._may_save = self.state.global_step, False
+        self.sums_of_parts = None
+        self._parts_since = self.state.global_step
+        self._last_step = self.state.global_step
+        self._may_save = False
         if self._checkpoint is None:
             return
         content = checkpoint.read_content(self._checkpoint)
         checkpoint.keep_settings(self._checkpoint, content.get("settings", {}), self.args, self.train_dataset)
         warns = self.args.should_log and self.state.global_step < self.state.max_steps
         checkpoint.reschedule(self._checkpoint, self.lr_scheduler, self.state.max_steps, warns)
-        progress = content["progress"]
+        self._restore_progress(content["progress"])
+
+    def _restore_progress(self, progress: dict) -> None:
+        """The sums of losses since the last log, of each process; of another number of processes only their total."""
         self._total_loss_scalar = progress["total_loss"]
         losses = progress["running_losses"]
-        if len(losses["loss"]) == self.args.world_size:
-            own = {name: torch.tensor(every[self.args.process_index]) for name, every in losses.items()}
-            own = {name: loss.to(self.args.device) for name, loss in own.items()}
-            self._tr_loss, self._globalstep_last_logged = own["loss"], progress["last_logged_step"]
-            self.sums_of_parts, self._parts_since = own.get("parts"), progress["last_logged_step"]
+        if len(losses["loss"]) != self.args.world_size:
+            return
+        own = {}
+        for name, of_processes in losses.items():
+            own[name] = torch.tensor(of_processes[self.args.process_index]).to(self.args.device)
+        self._tr_loss = own["loss"]
+        self.sums_of_parts = own.get("parts")
+        self._globalstep_last_logged = self._parts_since = progress["last_logged_step"]
 
     def add_parts(self, *losses: torch.Tensor) -> None:
         """Adds the parts of a micro-batch's loss."""
@@ -139,35 +149,42 @@ class ResumableTrainer(Trainer):
         """The loss's parts per update since the last log, of all processes."""
         num_updates = max(self.state.global_step - self._parts_since, 1)
         means = self.accelerator.reduce(self.sums_of_parts, "sum") / num_updates
-        self.sums_of_parts, self._parts_since = None, self.state.global_step
+        self.sums_of_parts = None
+        self._parts_since = self.state.global_step
         return means.tolist()
 
     def _get_dataloader(self, dataset, description, batch_size, sampler_fn=None, is_training=False, **options):
-        is_shared = is_training and self.args.world_size > 1
         if self.args.train_sampling_strategy == "group_by_length":
             # Trainer would group the rows of an evaluation too, and give its results in that order.
             sampler_fn = partial(length_sampler, self) if is_training else SequentialSampler
-        if isinstance(dataset, torch.utils.data.IterableDataset):
-            is_shared = False
-            if is_training and not has_length(dataset):
-                dataset = EndlessStream(dataset)
-            elif not is_training and (self.args.world_size > 1 or hasattr(self.data_collator, "for_evaluation")):
-                # Rows that fill the last batch can be left out if the length is known; some collators draw from all.
-                dataset = list(dataset)
+        collator = self.data_collator
+        has_noise = hasattr(collator, "for_evaluation")
+        is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
+        is_shared = is_training and not is_stream and self.args.world_size > 1
+        if is_stream and is_training and not has_length(dataset):
+            dataset = EndlessStream(dataset)
+        elif is_stream and not is_training and (self.args.world_size > 1 or has_noise):
+            # Rows that fill the last batch can be left out if the length is known; noise may draw from all rows.
+            dataset = list(dataset)
         if is_shared:
             order = sampler_fn
-            dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.dataset)
-        drops, collator = self.args.dataloader_drop_last, self.data_collator
+            dataset = SharedRows(dataset)
+
+            def sampler_fn(shared: SharedRows):
+                return order(shared.dataset)
+
+        drops = self.args.dataloader_drop_last
         self.args.dataloader_drop_last = drops and is_training  # an evaluation reads every row
-        if not is_training and hasattr(collator, "for_evaluation"):  # with the same noise each time
+        if has_noise and not is_training:  # with the same noise each time
             self.data_collator = collator.for_evaluation(dataset)
         try:
             loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, **options)
         finally:
-            self.args.dataloader_drop_last, self.data_collator = drops, collator
+            self.args.dataloader_drop_last = drops
+            self.data_collator = collator
         if is_shared:
             share_rows(loader)
-        if is_training and drops and has_length(loader) and not len(loader):
+        if is_training and drops and has_length(loader) and len(loader) == 0:
             raise UserError("`dataloader_drop_last` drops all rows: they fill no batch. Leave it out.")
         return loader
 
@@ -198,7 +215,8 @@ class ResumableTrainer(Trainer):
         After the last update of an epoch everything waits for the second call. A checkpoint of the first would lack
         the epoch's own log and evaluation, and a resumed run would not repeat them.
         """
-        is_epoch_over, self._last_step = self._last_step == self.state.global_step, self.state.global_step
+        is_epoch_over = self._last_step == self.state.global_step
+        self._last_step = self.state.global_step
         stops = self.control.should_training_stop or self.control.should_epoch_stop
         if not is_epoch_over and (stops or self.state.epoch == epoch + 1):
             return
@@ -223,36 +241,49 @@ class ResumableTrainer(Trainer):
         if self.is_in_train and not self._may_save:
             self.control.should_save = True  # a callback asks during an update: save at its end
             return
-        run_dir, name = self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        run_dir = self._get_output_dir(trial)
+        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         checkpoint.check_weights(self, run_dir)
         staging = Path(run_dir, checkpoint.INCOMPLETE_DIR, name)
         with self.throughput.paused(), checkpoint.explained(self, run_dir, staging):
-            output_dir, self.args.output_dir, self._is_staging = self.args.output_dir, str(staging.parent), True
+            output_dir = self.args.output_dir
+            self.args.output_dir = str(staging.parent)
+            self._is_staging = True
             try:
                 super()._save_checkpoint(model, trial=None)  # a trial would have a folder of its own in the staging
             finally:
-                self.args.output_dir, self._is_staging = output_dir, False
-            # What Trainer keeps only in memory, of all processes.
-            losses = {"loss": self._tr_loss, "parts": self.sums_of_parts}
-            gathered = {name: self.accelerator.gather(loss[None]) for name, loss in losses.items() if loss is not None}
-            progress = {
-                "running_losses": {name: losses.tolist() for name, losses in gathered.items()},
-                "total_loss": self._total_loss_scalar,
-                "last_logged_step": self._globalstep_last_logged,
-            }
+                self.args.output_dir = output_dir
+                self._is_staging = False
+            progress = self._gather_progress()
             best = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}")
             if os.path.basename(best) == name or os.path.isdir(best):
                 self.state.best_model_checkpoint = best
             self.accelerator.wait_for_everyone()  # all processes have written their random states
             if self.args.should_save:
                 self.state.save_to_json(str(staging / "trainer_state.json"))
-                content = {"progress": progress, "save_only_model": self.args.save_only_model}
-                content["settings"] = checkpoint.settings_of(self.args, self.train_dataset)
+                content = {
+                    "progress": progress,
+                    "save_only_model": self.args.save_only_model,
+                    "settings": checkpoint.settings_of(self.args, self.train_dataset),
+                }
                 checkpoint.publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:
             kept = {name, os.path.basename(self.state.best_model_checkpoint or name)}
             checkpoint.delete_old_checkpoints(run_dir, self.args.save_total_limit, kept)
         self.accelerator.wait_for_everyone()
+
+    def _gather_progress(self) -> dict:
+        """What Trainer keeps only in memory, of all processes; see `_restore_progress`."""
+        losses = {"loss": self._tr_loss, "parts": self.sums_of_parts}
+        running = {}
+        for name, loss in losses.items():
+            if loss is not None:
+                running[name] = self.accelerator.gather(loss[None]).tolist()
+        return {
+            "running_losses": running,
+            "total_loss": self._total_loss_scalar,
+            "last_logged_step": self._globalstep_last_logged,
+        }
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         output_dir = self.args.output_dir if output_dir is None else output_dir
