@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from ..configuration_gpt1 import GPT1Config
 from ..inference.devices import accelerator_name
+from ..storage.reading import checksum_of_file
 from ..training.preparation import OPENED_TYPES
 
 # The files of a model's folder that decide how it behaves.
@@ -71,18 +72,6 @@ def text_fingerprint(sources: tuple[str, ...]) -> list[str]:
         path = Path(source)
         found |= set(path.rglob("*") if path.is_dir() else map(Path, glob.glob(source, recursive=True)))
     return sorted(checksum_of_file(path) for path in found if path.is_file())
-
-
-def checksum_of_file(path: Path) -> str:
-    """SHA-256 of a file's content."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-# ---- What the report says
 
 
 def describe_model(model: str, run_folder: str | None) -> dict:

@@ -13,8 +13,17 @@ from tokenization.errors import UserError
 
 from ..inference.devices import default_device
 
-# Endings of scores of which less is better, beside the losses that transformers knows.
-COSTS = ("perplexity", "mse", "mae", "mape", "mase")
+# Last words of the names of scores: those of which less is better, and those of which more is.
+COSTS = frozenset(
+    ("loss", "perplexity", "error", "deviance", "distance")
+    + ("mse", "rmse", "msle", "rmsle", "mae", "mape", "smape", "mase", "wer", "cer", "ter")
+)
+MERITS = frozenset(
+    ("score", "accuracy", "f1", "precision", "recall", "auc", "r2", "mcc", "kappa", "jaccard", "corrcoef")
+    + ("correlation", "pearson", "pearsonr", "spearman", "spearmanr", "kendalltau", "variance", "measure")
+    + ("bleu", "sacrebleu", "rouge", "rouge1", "rouge2", "rougel", "rougelsum", "meteor", "map", "mrr", "ndcg")
+)
+AVERAGES = ("_macro", "_micro", "_weighted", "_samples", "_ovr", "_ovo")  # endings of scikit-learn
 
 
 @dataclass
@@ -33,12 +42,12 @@ class _SharedArguments(TrainingArguments):
     pack_sequences: bool = HfArg(default=True, help="Skip padding, compute a shared context once.")
 
     def __post_init__(self):
-        if self.greater_is_better is None and (self.metric_for_best_model or "").endswith(COSTS):
-            self.greater_is_better = False
+        if self.greater_is_better is None and self.metric_for_best_model is not None:
+            self.greater_is_better = is_more_better(self.metric_for_best_model)
+        # Refused by the trainer, which knows by then that the run has such a score.
+        self._is_direction_guessed = self.metric_for_best_model is not None and self.greater_is_better is None
         super().__post_init__()
-        for name in ("max_steps", "num_train_epochs"):
-            if getattr(self, name) == 0 and self.max_steps <= 0:
-                raise UserError(f"`{name}` is 0, which trains nothing. Give a number, or leave it out.")
+        check_length(self)
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False
@@ -89,6 +98,32 @@ class GPT1PretrainingArguments(_SharedArguments):
     include_num_input_tokens_seen: str = HfArg(default="non_padding", help="Tokens to count: no, all, non_padding.")
 
 
+def is_more_better(metric: str) -> bool | None:
+    """Whether more of a score is better, by its name; `None` where the name does not say it."""
+    name = metric.lower()
+    for ending in AVERAGES:
+        name = name.removesuffix(ending)
+    if "neg_" in name:  # scikit-learn's negated errors
+        return True
+    if name.endswith("brier_score"):  # an error, despite its name
+        return "d2_" in name
+    last_word = name.rpartition("_")[2]
+    if last_word in COSTS:
+        return False
+    return True if last_word in MERITS else None
+
+
+def check_length(args: TrainingArguments) -> None:
+    """Refuses a run that would train nothing, and save a model that looks trained."""
+    if args.max_steps > 0:
+        return
+    for name in ("max_steps", "num_train_epochs"):
+        given = getattr(args, name)
+        is_default = name == "max_steps" and given == -1
+        if given <= 0 and not is_default:
+            raise UserError(f"`{name}` is {given:g}, which trains nothing. Give a number above 0, or leave it out.")
+
+
 def rows_per_update(args: TrainingArguments) -> int:
     """Examples or blocks that one update of all processes reads."""
     return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
@@ -100,7 +135,13 @@ def seed_of_data(args: TrainingArguments) -> int:
 
 
 def check_arguments(args: TrainingArguments) -> None:
-    """Refuses arguments that would falsify the loss or publish a pickle."""
+    """Refuses arguments that would train nothing, falsify the loss or publish a pickle."""
+    check_length(args)
+    if getattr(args, "_is_direction_guessed", False):
+        raise UserError(
+            f"`metric_for_best_model` is {args.metric_for_best_model!r}, and it is not known whether more of it is "
+            "better. Pass `greater_is_better` as well: True for a score, False for an error."
+        )
     if args.train_sampling_strategy == "batch_rebalance":
         raise UserError(
             "`train_sampling_strategy` is 'batch_rebalance', which trains rows twice where they fill no update. Use "

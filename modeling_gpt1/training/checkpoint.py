@@ -1,7 +1,7 @@
 """Atomic checkpoints: a checkpoint folder is complete or absent, and saves what [`transformers.Trainer`] does not.
 
 A checkpoint is written to a temporary folder, flushed to the disk and moved to its place by one rename. Its
-`checkpoint.json` lists the files with their sizes, the run's progress and a few of its settings.
+`checkpoint.json` lists the files with their sizes and checksums, the run's progress and a few of its settings.
 """
 
 import errno
@@ -29,6 +29,7 @@ from tokenization.rows.own_files import PLACE, counted
 
 from ..hub.card import model_card
 from ..hub.model_kinds import without_adapter
+from ..storage.reading import checksum_of_file
 from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
 
 logger = logging.get_logger(__name__)
@@ -96,11 +97,11 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
     if resume is None or resume is False:
         return None
     if str(resume).lower() in ("true", "auto"):
-        newest = newest_whole_checkpoint(output_dir)
+        newest = newest_whole_checkpoint(output_dir, reads_files=True)
         if newest is None and str(resume).lower() == "true":
             raise UserError(f"No complete checkpoint in {output_dir}. Start without `resume_from_checkpoint`.")
         return newest
-    fault = find_fault(resume)
+    fault = find_fault(resume) or find_altered_file(resume)
     if fault is not None:
         raise UserError(
             f"`resume_from_checkpoint` is {str(resume)!r}, which is not a complete checkpoint: {fault}. Pass the "
@@ -109,10 +110,13 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
     return str(resume)
 
 
-def newest_whole_checkpoint(output_dir: str | os.PathLike) -> str | None:
-    """The complete `checkpoint-<step>` of the latest step, if there is one."""
+def newest_whole_checkpoint(output_dir: str | os.PathLike, reads_files: bool = False) -> str | None:
+    """The complete `checkpoint-<step>` of the latest step, if there is one.
+
+    `reads_files` compares their checksums too, which takes about a second for each gigabyte.
+    """
     for folder in reversed(_checkpoints_in(output_dir)):
-        fault = find_fault(folder)
+        fault = find_fault(folder) or (find_altered_file(folder) if reads_files else None)
         if fault is None:
             return str(folder)
         logger.warning(f"{folder} is not a complete checkpoint and is skipped: {fault}.")
@@ -175,6 +179,17 @@ def find_fault(folder: str | os.PathLike) -> str | None:
         if path.stat().st_size != size:
             return f"{path.name} has {path.stat().st_size} bytes instead of {size}"
     return "it holds only the model (`save_only_model`)" if is_model_alone else None
+
+
+def find_altered_file(folder: str | os.PathLike) -> str | None:
+    """The first file of a complete checkpoint whose content is not what was written, in words; `None` if none is.
+
+    Checkpoints of versions without checksums have nothing to compare.
+    """
+    for name, entry in read_content(folder)["files"].items():
+        if "sha256" in entry and checksum_of_file(Path(folder, name)) != entry["sha256"]:
+            return f"{name} is not what was written: its SHA-256 differs"
+    return None
 
 
 def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
@@ -260,7 +275,7 @@ def reschedule(checkpoint: str, lr_scheduler: Any, num_updates: int, warns: bool
 def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> None:
     """Turns `staging` into the checkpoint `folder` by one rename; `content` is added to its list of files."""
     content["files"] = {
-        path.relative_to(staging).as_posix(): {"bytes": path.stat().st_size}
+        path.relative_to(staging).as_posix(): {"bytes": path.stat().st_size, "sha256": checksum_of_file(path)}
         for path in sorted(staging.rglob("*"))
         if path.is_file()
     }

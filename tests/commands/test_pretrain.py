@@ -236,14 +236,6 @@ def test_words_are_counted_for_one_device_and_from_any_checkpoint(books, monkeyp
         pretrain.main(words)
 
 
-def test_the_best_perplexity_is_the_least():
-    for name in ("perplexity", "eval_perplexity", "mse", "smape", "mase", "accuracy"):
-        told = pretrain.GPT1PretrainingArguments("o", metric_for_best_model=name).greater_is_better
-        assert told == (name == "accuracy")
-    with pytest.raises(ValueError, match="`num_train_epochs` is 0, which trains nothing"):
-        pretrain.GPT1PretrainingArguments("o", num_train_epochs=0)
-
-
 def test_another_folders_checkpoint_brings_its_tokenizer(books):
     sizes = ("--num_merges", "60", "--config_overrides", SIZES)
     pretrain.main([*arguments(books, books / "old", *sizes), "--save_strategy", "steps", "--save_steps", "3"])

@@ -446,6 +446,25 @@ class TestAtomicCheckpoints:
 UNREADABLE = "it has no readable checkpoint.json, which this trainer writes last"
 
 
+def flip_a_bit(path: Path) -> None:
+    """Changes one bit in the middle of a file, as a bad disk does: the size stays."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_an_altered_checkpoint_is_skipped_for_the_one_before(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(checkpoints.logger, "warning", said.append)
+    expected = train_to_the_end(make_pretraining(tmp_path / "whole"))
+    train_until_cut(add(make_pretraining(tmp_path / "cut"), CutAt(7)))
+    flip_a_bit(tmp_path / "cut" / "checkpoint-6" / "optimizer.pt")
+    with resumes_after(3):
+        found = train_to_the_end(make_pretraining(tmp_path / "cut"), "auto")
+    assert "checkpoint-6 is not a complete checkpoint and is skipped: optimizer.pt is not what was written" in said[0]
+    assert differing(found, expected) == []
+
+
 class TestRefusals:
     @pytest.mark.parametrize("make", [make_pretraining, make_fine_tuning])
     def test_a_new_run_in_the_folder_of_another(self, make, tmp_path):
@@ -480,6 +499,25 @@ class TestRefusals:
         with pytest.raises(ValueError, match="No complete checkpoint in .* Start without `resume_from_checkpoint`"):
             trainer.train(resume_from_checkpoint=True)
         assert trainer.state.global_step == 0
+
+    @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "rng_state.pth"])
+    def test_a_checkpoint_with_a_flipped_bit(self, name, tmp_path):
+        train_to_the_end(make_pretraining(tmp_path, max_steps=3))
+        folder = tmp_path / "checkpoint-3"
+        flip_a_bit(folder / name)
+        told = refusal(make_pretraining(tmp_path).train, resume_from_checkpoint=str(folder))
+        assert f"{name} is not what was written: its SHA-256 differs" in told
+
+    def test_a_checkpoint_of_a_version_without_checksums(self, tmp_path):
+        train_to_the_end(make_pretraining(tmp_path, max_steps=3))
+        manifest = tmp_path / "checkpoint-3" / "checkpoint.json"
+        content = json.loads(manifest.read_text())
+        for entry in content["files"].values():
+            del entry["sha256"]
+        manifest.write_text(json.dumps(content))
+        trainer = make_pretraining(tmp_path)
+        train_to_the_end(trainer, str(tmp_path / "checkpoint-3"))
+        assert trainer.state.global_step == 9
 
     @pytest.mark.parametrize("content", ["null", '{"files": {"model.safetensors": 9}}'])
     def test_a_checkpoint_of_another_version_is_not_skipped(self, content, tmp_path):
