@@ -29,7 +29,7 @@ WRONG = [
     (["finetune", "--task", "rte", "--learning_rate", "fast", *START], "--learning_rate", "'fast'"),
     (["finetune", "--task", "rte", "--eval_strategy", "step", *START], "--eval_strategy", "'step'", "'steps'"),
     ([*TEXT, "--hiddensize", "8"], "unknown flag --hiddensize; of a fresh", "--config_overrides hidden_size=VALUE"),
-    ([*TEXT, "--max_steps", "0"], "--max_steps is 0", "Give a number, or"),
+    ([*TEXT, "--max_steps", "0"], "--max_steps is 0", "Give a number above 0, or"),
     (["generate", "gpt1-novels", "it", "was"], "no flag takes 'it was'. Write a value", "quote one with spaces. See"),
     (["generate", "--prompts", "it was"], "No model was given", "after `gpt1 generate`"),
     ([*TEXT, "--validation_files", "{0}/*.txt"], "{0}/book.txt is in --train_files and in --validation_files"),
