@@ -33,7 +33,7 @@ class BuildWithHubCard(build_py):
 
 PLOT = ["matplotlib>=3.9"]
 EVAL = ["lm-eval>=0.4.13", *PLOT]
-REPRODUCE = ["scipy>=1.13", *PLOT]
+REPRODUCE = ["scikit-learn>=1.5", "scipy>=1.13", *PLOT]
 IMPORT_LINTER = "import-linter>=2.5"
 LINT = [IMPORT_LINTER, "mypy>=1.18", "ruff>=0.15", "transformers-mlinter>=0.1.5"]
 DOCS = ["mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.30"]

@@ -11,7 +11,7 @@ from tokenization.errors import UserError
 
 from ..inference.heuristics import get_heuristic
 
-EXPERIMENTS = ("fine_tuning", "ablations", "layer_transfer", "zero_shot")
+EXPERIMENTS = ("fine_tuning", "ablations", "layer_transfer", "baselines", "zero_shot")
 # Columns of table 5, and the flags that `gpt1 finetune` gets for each.
 VARIANTS: dict[str, list[str]] = {
     "full": [],
@@ -66,6 +66,20 @@ class ReproduceArguments:
     )
     zero_shot_max_eval_samples: int | None = HfArg(default=None, help="Rows per task for zero_shot. Default: all.")
     zero_shot_max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold. Default: all.")
+    tune: bool = HfArg(
+        default=False,
+        help="Choose learning rate and warm-up of each task and variant on a part of the training rows, then run the "
+        "seeds with them. Default: the settings given after --finetune_arguments.",
+    )
+    tune_learning_rates: list[float] = HfArg(
+        default_factory=lambda: [1e-4, 3e-4, 1e-3, 3e-3], help="Learning rates that --tune tries."
+    )
+    tune_warmups: list[float] = HfArg(
+        default_factory=lambda: [0.002, 0.1], help="Warm-ups that --tune tries: updates, or below 1 a share of all."
+    )
+    tune_lm_coefs: list[float] = HfArg(
+        default_factory=lambda: [0.0, 0.5], help="Values of λ that --tune tries where layers start fresh."
+    )
     jobs: int = HfArg(default=1, help="Cells that run at once on the device.")
     title: str = HfArg(default="The paper's experiments", help="Heading of the report.")
     rehearse: int | None = HfArg(default=None, help="Run cells of one seed for so many updates; tell time and memory.")

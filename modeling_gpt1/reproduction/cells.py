@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -16,11 +16,16 @@ from tokenization.rows.own_files import are_all_labelled
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
 from .arguments import PRETRAIN, VARIANTS, ReproduceArguments, as_settings, behind
+from .baselines import baselines_of, score_baseline
 from .models import data_fingerprint, load_config, model_fingerprint, model_name, read_json, text_fingerprint
+from .training_rows import CUT_RULE, drawn, load_training_rows, loss_of_frequencies, loss_of_last_epoch, write_cut
+from .tuning import TUNING_SEED, Condition, Trial, trials_of
 
 COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")
 MODEL_TYPES = {"model": "gpt1", "lstm_model": "gpt1-lstm"}  # by the argument that names the model
 PARTS = {"race": ("race-middle", "race-high")}  # on which the model of the whole task is scored too
+# The settings of fine-tuning that choose rows.
+ROW_SETTINGS = ("max_train_samples", "max_eval_samples", "max_predict_samples", "data_seed")
 Run = Callable[[list[str]], None]
 
 
@@ -50,19 +55,37 @@ def check_families(arguments: ReproduceArguments) -> None:
             raise UserError(f"--{argument} {model} has the model type {found}. Pass one of --family {wanted}.")
 
 
-def plan(arguments: ReproduceArguments) -> list[Cell]:
-    """The cells of the experiments, each once. All cells of one seed come before those of the next."""
+def plan(arguments: ReproduceArguments, chosen: Mapping[Condition, Trial] | None = None) -> list[Cell]:
+    """The cells of the experiments, each once. All cells of one seed come before those of the next.
+
+    With `chosen`, the settings of tuned conditions, a condition that is not among them has no cells yet.
+    """
     cells = []
     for seed in arguments.seeds:
         for experiment in arguments.experiments:
-            if experiment != "zero_shot":
-                cells += [fine_tuning_cell(arguments, *of, seed) for of in runs_of(arguments, experiment)]
+            if experiment == "baselines":
+                cells += baseline_cells(arguments, seed)
+            elif experiment != "zero_shot":
+                for task, variant in runs_of(arguments, experiment):
+                    if chosen is None:
+                        cells.append(fine_tuning_cell(arguments, task, variant, seed))
+                    elif (task, variant) in chosen:
+                        cells.append(fine_tuning_cell(arguments, task, variant, seed, chosen[task, variant]))
             elif seed == arguments.seeds[0]:
                 cells += zero_shot_cells(arguments)
     return list({cell.key: cell for cell in cells}.values())
 
 
-def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[tuple[str, str]]:
+def conditions_of(arguments: ReproduceArguments) -> list[Condition]:
+    """Task and variant of all fine-tuning runs, each once."""
+    conditions = []
+    for experiment in arguments.experiments:
+        if experiment not in ("baselines", "zero_shot"):
+            conditions += runs_of(arguments, experiment)
+    return list(dict.fromkeys(conditions))
+
+
+def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[Condition]:
     """Task and variant of each run."""
     if experiment == "layer_transfer":
         num_layers = load_config(arguments.model).num_hidden_layers
@@ -77,24 +100,121 @@ def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[tuple[st
 # ---- One cell
 
 
-def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, seed: int) -> Cell:
-    """A run of one of `VARIANTS`, or of `transfer-<k>` for the checkpoint's first k layers."""
-    model = arguments.lstm_model if variant == "lstm" else arguments.model
-    kind, _, layers = variant.partition("-")
-    flags = ["--n_transfer", layers] if layers else VARIANTS[variant]
-    given = behind(arguments.finetune_arguments, arguments.lstm_finetune_arguments if variant == "lstm" else [])
-    settings = as_settings(given)
-    if "max_eval_samples" in settings and "max_predict_samples" not in settings:  # a test split is scored alike
-        settings["max_predict_samples"] = settings["max_eval_samples"]
-        given += ["--max_predict_samples", settings["max_predict_samples"]]
-    if variant == "without_auxiliary":
-        settings.pop("lm_coef", None)  # this variant sets its own λ
-    facts = {"kind": "fine_tuning", "task": task, "variant": kind, "seed": seed, "settings": settings}
-    facts["n_transfer"] = int(flags[1]) if "--n_transfer" in flags else None
-    facts["lm_coef"] = 0.0 if variant == "without_auxiliary" else None
-    facts |= {"model_fingerprint": model_fingerprint(model), "data": data_of(arguments, get_task(task))}
-    run = partial(fine_tune, arguments.data_dir, task, seed, given, ["--model", model, *flags])
-    return Cell(f"{task}-{variant}-seed{seed}", facts, {"model": model_name(model)}, run)
+@dataclass(frozen=True)
+class FineTuning:
+    """A run of one of `VARIANTS`, or of `transfer-<k>` for the checkpoint's first k layers, with one seed."""
+
+    arguments: ReproduceArguments
+    task: str
+    variant: str
+    seed: int
+    trial: Trial | None = None
+    """Tuned settings; None: those of the arguments."""
+
+    @property
+    def model(self) -> str:
+        return self.arguments.lstm_model if self.variant == "lstm" else self.arguments.model
+
+    @property
+    def own_flags(self) -> list[str]:
+        """The flags that make the variant."""
+        _, _, layers = self.variant.partition("-")
+        return ["--n_transfer", layers] if layers else VARIANTS[self.variant]
+
+    @property
+    def given(self) -> list[str]:
+        """The flags of all runs, with the LSTM's own and the tuned ones in their place."""
+        words = self.arguments.finetune_arguments
+        if self.variant == "lstm":
+            words = behind(words, self.arguments.lstm_finetune_arguments)
+        if self.trial is not None:
+            words = behind(words, self.trial.flags)
+        settings = as_settings(words)
+        if "max_eval_samples" in settings and "max_predict_samples" not in settings:  # a test split is scored alike
+            words = [*words, "--max_predict_samples", settings["max_eval_samples"]]
+        return words
+
+    def facts(self, kind: str) -> dict:
+        """Everything that decides the result."""
+        settings = as_settings(self.given)
+        if self.variant == "without_auxiliary":
+            settings.pop("lm_coef", None)  # this variant sets its own λ
+        flags = self.own_flags
+        return {
+            "kind": kind,
+            "task": self.task,
+            "variant": self.variant.partition("-")[0],
+            "seed": self.seed,
+            "settings": settings,
+            "n_transfer": int(flags[1]) if "--n_transfer" in flags else None,
+            "lm_coef": 0.0 if self.variant == "without_auxiliary" else None,
+            "model_fingerprint": model_fingerprint(self.model),
+            "data": data_of(self.arguments, get_task(self.task)),
+        }
+
+    def run(self, data_dir: str | None, run: Run, work: Path) -> dict:
+        model = ["--model", self.model, *self.own_flags]
+        return fine_tune(data_dir, self.task, self.seed, self.given, model, run, work)
+
+    def run_on_cut(self, run: Run, work: Path) -> dict:
+        """Trains on the training rows without a part, and scores that part."""
+        write_cut(get_task(self.task), self.arguments.data_dir, work / "data")
+        return {"metrics": self.run(str(work / "data"), run, work)["metrics"]}
+
+
+def fine_tuning_cell(
+    arguments: ReproduceArguments, task: str, variant: str, seed: int, trial: Trial | None = None
+) -> Cell:
+    """A run whose scores the report shows."""
+    of = FineTuning(arguments, task, variant, seed, trial)
+    about = {"model": model_name(of.model)}
+    if trial is not None:
+        about["tuned"] = True
+    return Cell(f"{task}-{variant}-seed{seed}", of.facts("fine_tuning"), about, partial(of.run, arguments.data_dir))
+
+
+def tuning_cells(arguments: ReproduceArguments, condition: Condition) -> dict[Trial, Cell]:
+    """The trials of a condition, by which its settings are chosen."""
+    task, variant = condition
+    cells = {}
+    for trial in trials_of(arguments, variant):
+        of = FineTuning(arguments, task, variant, TUNING_SEED, trial)
+        facts = {**of.facts("tuning"), "cut": CUT_RULE}
+        cells[trial] = Cell(f"{task}-{variant}-{trial.name}", facts, {"model": model_name(of.model)}, of.run_on_cut)
+    return cells
+
+
+def baseline_cells(arguments: ReproduceArguments, seed: int) -> Iterator[Cell]:
+    """The linear models of each task, on the rows that the runs with this seed train on."""
+    settings = as_settings(arguments.finetune_arguments)
+    of_rows = {name: settings[name] for name in ROW_SETTINGS if name in settings}
+    if "max_eval_samples" in of_rows:
+        of_rows.setdefault("max_predict_samples", of_rows["max_eval_samples"])
+    for task in tasks_of(arguments):
+        for variant in baselines_of(get_task(task)):
+            facts = {
+                "kind": "baseline",
+                "task": task,
+                "variant": variant,
+                "seed": seed,
+                "settings": of_rows,
+                "n_transfer": None,
+                "lm_coef": None,
+                "data": data_of(arguments, get_task(task)),
+                "cut": CUT_RULE,
+            }
+            run = partial(fit_baseline, arguments.data_dir, task, variant, seed, of_rows)
+            yield Cell(f"{task}-{variant}-seed{seed}", facts, {"model": "n-grams"}, run)
+
+
+def tasks_of(arguments: ReproduceArguments) -> list[str]:
+    """The tasks that the experiments fine-tune on."""
+    tasks = []
+    if {"fine_tuning", "ablations"} & set(arguments.experiments):
+        tasks += arguments.tasks
+    if "layer_transfer" in arguments.experiments:
+        tasks += arguments.transfer_tasks
+    return list(dict.fromkeys(tasks or arguments.tasks))
 
 
 def data_of(arguments: ReproduceArguments, task: Task) -> dict[str, str] | str:
@@ -183,15 +303,35 @@ def fine_tune(
         )
     result = {"metrics": metrics_of(task, *model, "--do_train")}
     if answers := read_answers(task, data_dir, work / task):
+        rows = drawn(load_training_rows(get_task(task), data_dir), as_settings(given), "train", seed)
+        history = read_json(work / task / "trainer_state.json").get("log_history", [])
+        training = {
+            "task_loss": loss_of_last_epoch(history),
+            "loss_of_frequencies": loss_of_frequencies(rows, get_task(task)),
+        }
         # A sample of a data set may have fewer rows than the data set.
-        num_rows = len(load_task(task, data_dir)[get_task(task).train_split])
-        train_rows = min(num_rows, int(as_settings(given).get("max_train_samples", num_rows)))
-        result |= {"answers": answers, "train_rows": train_rows}
+        result |= {"answers": answers, "train_rows": len(rows), "training": training}
     for part in PARTS.get(task, ()):
         # RACE as files of the whole task has no parts.
         if data_dir is None or any(Path(data_dir).rglob(f"{part.removeprefix('race-')}_*")):
             result.setdefault("parts", {})[part] = metrics_of(part, "--model", str(work / task))
     return result
+
+
+def fit_baseline(
+    data_dir: str | None, task: str, variant: str, seed: int, settings: dict, run: Run, work: Path
+) -> dict:
+    """Scores a linear model on the splits that the fine-tuned models are scored on; no command is run."""
+    of_task = get_task(task)
+    scored = []
+    uses = uses_of(task, data_dir)
+    if "--do_eval" in uses:
+        scored += of_task.validation_splits
+    if "--do_predict" in uses:
+        scored += of_task.test_splits
+    splits = load_task(task, data_dir)
+    scored_splits = {name: splits[name] for name in scored}
+    return score_baseline(of_task, variant, load_training_rows(of_task, data_dir), scored_splits, settings, seed)
 
 
 def data_flags(data_dir: str | None) -> list[str]:

@@ -6,6 +6,7 @@ after the cell has succeeded, so a run killed at any moment leaves either a fini
 several commands share a folder.
 """
 
+import gzip
 import json
 import os
 import shlex
@@ -27,15 +28,18 @@ import psutil
 import torch
 from filelock import FileLock, Timeout
 
+from tokenization import get_task
 from tokenization.errors import UserError
 
 from ..inference.devices import accelerator_name, default_device
 from ..storage.writing import write_atomically
 from .arguments import REHEARSAL, ReproduceArguments, rehearsal_of
-from .cells import Cell, check_families, plan, pretraining_cells, with_models
+from .cells import Cell, check_families, conditions_of, plan, pretraining_cells, tuning_cells, with_models
 from .models import describe_model, environment, processor_name, read_json
 from .report import build_report, page
 from .tables import COLUMNS, Cells, place_of
+from .training_rows import has_failed
+from .tuning import Tuning, held_out_score, read_tuning
 
 LOG_LINES = 15  # last lines of a failed cell's log that are shown
 
@@ -56,21 +60,31 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
         return 1
     arguments = with_models(arguments, first, folder)
     check_families(arguments)
-    cells = plan(arguments)
+    tunings = tune(arguments, store) if arguments.tune else []
+    chosen = {tuning.condition: tuning.best for tuning in tunings if tuning.best is not None}
+    cells = plan(arguments, chosen if arguments.tune else None)
 
     def write_if_possible() -> None:
         try:
-            write_reports(arguments, command, cells, store)
+            write_reports(arguments, command, cells, tunings, store)
         except Exception as error:  # must not end hours of runs; whatever the error is, it appears again at the end
             print(f"The report could not be written: {type(error).__name__}: {error}", flush=True)
 
     if not arguments.only_report:
         store.run_all(cells, write_if_possible)
-    print(write_reports(arguments, command, cells, store))
+    print(write_reports(arguments, command, cells, tunings, store))
     if store.failures:
         names = ", ".join(cell.name for cell in cells if cell.key in store.failures)
         print(f"{len(store.failures)} of {len(cells)} cells failed: {names}")
     return 1 if store.failures else 0
+
+
+def tune(arguments: ReproduceArguments, store: "CellStore") -> list[Tuning]:
+    """Runs the unfinished trials of all conditions. Returns what is known of each condition."""
+    cells = {condition: tuning_cells(arguments, condition) for condition in conditions_of(arguments)}
+    if not arguments.only_report:
+        store.run_all([cell for trials in cells.values() for cell in trials.values()], lambda: None)
+    return [read_tuning(condition, trials, store.read) for condition, trials in cells.items()]
 
 
 class CellStore:
@@ -164,6 +178,8 @@ def write_json(path: Path, content: dict) -> None:
 
 
 def describe_failure(error: Exception, log_path: Path) -> str:
+    if isinstance(error, UserError):
+        return str(error)
     if not isinstance(error, subprocess.CalledProcessError):
         return f"{type(error).__name__}: {error}"
     lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -178,13 +194,18 @@ def describe_result(result: dict) -> str:
     elif result["kind"] == "pretraining":
         perplexity = metrics.get("eval_perplexity")
         told = ["trained" if perplexity is None else f"perplexity {perplexity:.1f}"]
+    elif result["kind"] == "tuning":
+        metric = get_task(result["task"]).metrics[0]
+        told = [f"held out {100 * held_out_score(metrics, result['task'], metric):.1f}"]
     else:
-        found, place = Cells([result]), place_of(result)
+        found, place = Cells([{**result, "training": None}]), place_of(result)
         told = [f"{key} {scores[0]:.1f}" for key in COLUMNS for scores in found.scores(key, place).values()]
     if "before_init_mem_cpu" in metrics:  # a rehearsal
         told.append(f"updates in {metrics['train_runtime']:.1f} s")
         peaks = {place: peak_memory(result, place) / 2**30 for place in ("cpu", "gpu")}
         told += [f"{peak:.2f} GiB of the {place.upper()}" for place, peak in peaks.items() if peak]
+    if has_failed(result):
+        told.append("failed to train")
     return ", ".join(told)
 
 
@@ -211,8 +232,14 @@ def check_memory(rehearsal: Path, jobs: int) -> None:
 # ---- The report
 
 
-def write_reports(arguments: ReproduceArguments, command: list[str], cells: list[Cell], store: CellStore) -> str:
-    """Writes report.json and report.html of the finished cells to the output folder. Returns a line that says so."""
+def write_reports(
+    arguments: ReproduceArguments, command: list[str], cells: list[Cell], tunings: list[Tuning], store: CellStore
+) -> str:
+    """Writes the report of the finished cells to the output folder. Returns a line that says so.
+
+    It is report.json and report.html, and beside them the cells themselves with the answer to each row, in
+    cells.json.gz, so that anybody can recompute the report.
+    """
     results = [(cell, store.read(cell)) for cell in cells]
     finished = [result for _, result in results if result]
     if arguments.only_report and not finished:
@@ -226,6 +253,7 @@ def write_reports(arguments: ReproduceArguments, command: list[str], cells: list
         for cell, result in results
         if not result
     ]
+    unfinished += [missing for tuning in tunings if tuning.best is None for missing in waiting(arguments, tuning)]
     runs = {arguments.model: arguments.checkpoints, arguments.lstm_model: arguments.lstm_checkpoints}
     machines = Counter(cell["machine"] for cell in finished if "machine" in cell)
     ran_on = ", ".join(f"{name} ({number})" for name, number in machines.most_common())
@@ -236,7 +264,31 @@ def write_reports(arguments: ReproduceArguments, command: list[str], cells: list
         models=[describe_model(model, run) for model, run in runs.items() if model is not None],
         environment={**environment(), **({"cells_ran_on": ran_on} if ran_on else {})},
         commands=[shlex.join(command)],
+        tuning=[tuning.describe() for tuning in tunings],
     )
+    write_cells(store.place("", "cells.json.gz"), finished)
     write_atomically(store.place("", "report.html"), page(report))
     write_json(store.place("", "report.json"), report)
     return f"{store.folder / 'report.html'} and report.json cover {len(finished)} of {len(cells)} cells."
+
+
+def waiting(arguments: ReproduceArguments, tuning: Tuning) -> list[dict]:
+    """The missing cells of a condition that has no settings yet."""
+    task, variant = tuning.condition
+    reason = "no trial has a score" if tuning.is_finished else "its tuning is not finished"
+    kind, _, layers = variant.partition("-")
+    common = {"kind": "fine_tuning", "task": task, "variant": kind, "n_transfer": int(layers) if layers else None}
+    return [{**common, "seed": seed, "reason": reason} for seed in arguments.seeds]
+
+
+def write_cells(path: Path, cells: list[dict]) -> None:
+    """Writes finished cells, compressed; the same cells give the same bytes."""
+    text = json.dumps(cells, ensure_ascii=False)
+    partial = path.with_name(f"_{path.name}.{os.getpid()}")
+    partial.write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
+    partial.replace(path)
+
+
+def read_cells(path: str | Path) -> list[dict]:
+    """The cells of a report's cells.json.gz, as [`build_report`] takes them."""
+    return json.loads(gzip.decompress(Path(path).read_bytes()))

@@ -15,6 +15,7 @@ from tokenization import get_task
 
 from .published import ABLATION_COLUMNS, PUBLISHED
 from .scores import NUM_RESAMPLES, Scores, average, constant_answer, estimate, resample
+from .training_rows import has_failed
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Cells:
             for task, metrics in cell.get("parts", {}).items()
         ]
         self.fine_tuning = [*parts, *(cell for cell in cells if cell["kind"] == "fine_tuning")]
+        self.baseline = [cell for cell in cells if cell["kind"] == "baseline"]
         self.zero_shot = [cell for cell in cells if cell["kind"] == "zero_shot"]
         self.unfinished, self.num_layers = unfinished, num_layers
         self.common = common_settings(self.fine_tuning)
@@ -95,8 +97,9 @@ class Cells:
         self.averaged = [key for key in ABLATION_COLUMNS if any(rows) and all(key in row for row in rows if row)]
 
     def of(self, task: str, place: str | int) -> list[Mapping]:
-        """The cells of a row of table 5, or of a number of transferred layers, in the order of seeds."""
-        found = [cell for cell in self.fine_tuning if cell["task"] == task and place_of(cell) == place]
+        """The cells of a row of table 5, a number of transferred layers or a baseline, in the order of seeds."""
+        every = [*self.fine_tuning, *self.baseline]
+        found = [cell for cell in every if cell["task"] == task and place_of(cell) == place]
         return sorted(found, key=lambda cell: cell["seed"])
 
     def split(self, column: Column) -> str:
@@ -105,19 +108,25 @@ class Cells:
         return "test" if all(key in run for run in runs for key in column.metric_keys("test")) else "validation"
 
     def scores(self, key: str, place: str | int) -> Scores:
-        """The scores of a column × 100, by seed, without runs that have no finite score."""
+        """The scores of a column × 100, by seed, without runs that failed to train or have no finite score."""
         if key == "average":
             of_columns = [self.scores(averaged, place) for averaged in self.averaged]
             return average(of_columns) if of_columns else {}
         column, found = COLUMNS[key], {}
         split = self.split(column)
         for cell in self.of(column.task, place):
+            if has_failed(cell):
+                continue
             score = 100 * statistics.fmean(cell["metrics"].get(name, math.nan) for name in column.metric_keys(split))
             if math.isfinite(score):
                 answers = answers_of(cell, column.splits(split))
                 resampled = [resample(rows["labels"], rows["predictions"], column.metric) for rows in answers]
                 found[cell["seed"]] = np.append(score, np.mean(resampled or [[math.nan] * NUM_RESAMPLES], axis=0))
         return found
+
+    def failed(self, key: str, place: str | int) -> list[int]:
+        """The seeds of a column's runs that failed to train: an outcome of its own, which no mean has."""
+        return [cell["seed"] for cell in self.of(COLUMNS[key].task, place) if has_failed(cell)]
 
     def baselines(self, key: str) -> dict[str, float] | None:
         """The number of a column's scored `rows`, and what the best constant answer scores × 100 on them (`majority`);

@@ -40,7 +40,7 @@ gpt1 --launch-configs prints the folder of the launch configurations for acceler
 gpt1 --version prints the version."""
 USAGE, INTERRUPTED = 2, 130  # exit codes, as in shells
 # Packages that may be missing, with the extra that installs each.
-EXTRAS = {"lm_eval": "eval", "scipy": "reproduce", "matplotlib": "plot", "peft": "peft"}
+EXTRAS = {"lm_eval": "eval", "scipy": "reproduce", "sklearn": "reproduce", "matplotlib": "plot", "peft": "peft"}
 # The packages raise these types with a sentence for the user.
 OF_USERS = (ValueError, ImportError, FloatingPointError, OSError)
 
