@@ -3,39 +3,59 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .batches.collators import BlockCollator, TraversalCollator
+from .batches.block_collator import BlockCollator
 from .batches.plan import BatchPlan
+from .batches.traversal_collator import TraversalCollator
 from .corpus.blocks import pack_documents
 from .text.control_tokens import add_control_tokens
 from .text.joining import capitalise, join_continuation, join_words
 from .text.tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 
 if TYPE_CHECKING:
-    from .corpus.documents import training_texts
     from .corpus.noise import InfillingCollator, MaskedCollator, NextSentenceCollator, SentenceOrderCollator
     from .corpus.preparation import count_tokens, load_blocks, unigram_perplexity
-    from .rows.own_files import load_files, load_task
+    from .rows.own_files import load_files
+    from .rows.task_files import load_task
     from .rows.tasks import TASKS, Task, compute_metrics_for, get_task
+    from .text.documents import training_texts
     from .text.forms import family_tokenizer
 
-_DATA = {
-    ".corpus.preparation": ("count_tokens", "load_blocks", "unigram_perplexity"),
-    ".corpus.documents": ("training_texts",),
-    ".text.forms": ("family_tokenizer",),
-    ".corpus.noise": ("InfillingCollator", "MaskedCollator", "NextSentenceCollator", "SentenceOrderCollator"),
-    ".rows.own_files": ("load_files", "load_task"),
-    ".rows.tasks": ("TASKS", "Task", "compute_metrics_for", "get_task"),
+# Imported on first use: a tokenizer does not need datasets, whose import takes a second.
+_ON_DEMAND = {
+    "InfillingCollator": ".corpus.noise",
+    "MaskedCollator": ".corpus.noise",
+    "NextSentenceCollator": ".corpus.noise",
+    "SentenceOrderCollator": ".corpus.noise",
+    "TASKS": ".rows.tasks",
+    "Task": ".rows.tasks",
+    "compute_metrics_for": ".rows.tasks",
+    "count_tokens": ".corpus.preparation",
+    "family_tokenizer": ".text.forms",
+    "get_task": ".rows.tasks",
+    "load_blocks": ".corpus.preparation",
+    "load_files": ".rows.own_files",
+    "load_task": ".rows.task_files",
+    "training_texts": ".text.documents",
+    "unigram_perplexity": ".corpus.preparation",
 }
 
 
 def __getattr__(name: str):
-    # Imported on first use: a tokenizer does not need datasets, whose import takes a second.
-    for module, names in _DATA.items():
-        if name in names:
-            return getattr(import_module(module, __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_ON_DEMAND[name], __name__), name)
 
 
-__all__ = [name for names in _DATA.values() for name in names]
-__all__ += "BatchPlan BlockCollator GPT1Tokenizer TraversalCollator add_control_tokens capitalise".split()
-__all__ += "join_continuation join_words open_tokenizer pack_documents".split()
+__all__ = [
+    "BatchPlan",
+    "BlockCollator",
+    "GPT1Tokenizer",
+    "TraversalCollator",
+    "add_control_tokens",
+    "capitalise",
+    "join_continuation",
+    "join_words",
+    "open_tokenizer",
+    "pack_documents",
+    *_ON_DEMAND,
+]

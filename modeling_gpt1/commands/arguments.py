@@ -25,8 +25,9 @@ from transformers import PreTrainedTokenizerBase
 from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from tokenization.errors import UserError
-from tokenization.rows.tasks import Task, nearest
+from tokenization.rows.tasks import Task
 from tokenization.text.control_tokens import unknown_share
+from tokenization.wording import nearest
 
 from .. import GPT1Config
 from ..hub.model_kinds import packaged

@@ -28,8 +28,9 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
 from tokenization.errors import UserError
-from tokenization.rows.own_files import PLACE, counted, listed
+from tokenization.rows.columns import PLACE
 from tokenization.rows.traversals import TRAVERSALS
+from tokenization.wording import counted, listed
 
 from .. import GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
 from ..configuration_gpt1 import is_regression

@@ -21,7 +21,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
 from tokenization.errors import UserError
-from tokenization.rows.own_files import to_utf8
+from tokenization.file_kinds import to_utf8
 
 from .. import GPT1ForCausalLM, GPT1Int8Config, GPT1LSTMConfig, GPT1LSTMForCausalLM, continue_prompts
 from ..inference.generation import encode_prompts

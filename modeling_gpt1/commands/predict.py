@@ -26,8 +26,10 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import Task, load_files
 from tokenization.errors import UserError
+from tokenization.rows.columns import check_columns
+from tokenization.rows.files import read_file
 from tokenization.rows.metrics import compute
-from tokenization.rows.own_files import check_columns, counted, read_file
+from tokenization.wording import counted
 
 from .. import prepare_finetuning
 from ..configuration_gpt1 import is_regression

@@ -28,11 +28,11 @@ from transformers.hf_argparser import HfArg
 from transformers.trainer import TRAINER_STATE_NAME
 
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts, unigram_perplexity
-from tokenization.corpus.documents import find_files
 from tokenization.corpus.noise import NextSentenceCollator
 from tokenization.errors import UserError
-from tokenization.rows.own_files import counted
 from tokenization.text.control_tokens import check_vocabulary
+from tokenization.text.documents import find_files
+from tokenization.wording import counted
 
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
 from ..inference.checkpoints import number_of_words

@@ -19,8 +19,7 @@ from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import has_length
 
 from tokenization.errors import UserError
-from tokenization.rows.own_files import counted
-from tokenization.rows.tasks import nearest
+from tokenization.wording import counted, nearest
 
 from .. import GPT1Config
 from ..hub.model_kinds import without_adapter

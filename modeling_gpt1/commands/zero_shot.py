@@ -18,7 +18,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
 from tokenization.errors import UserError
-from tokenization.rows.own_files import counted
+from tokenization.wording import counted
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import evaluate_zero_shot, get_heuristic, load_questions

@@ -17,8 +17,11 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from tokenization.errors import UserError
-from tokenization.rows.own_files import FILE_BUILDERS, read_file, task_rows
-from tokenization.rows.tasks import TASKS, nearest
+from tokenization.file_kinds import TASK_FILES
+from tokenization.rows.files import read_file
+from tokenization.rows.task_files import task_rows
+from tokenization.rows.tasks import TASKS
+from tokenization.wording import nearest
 
 # Tasks whose folder is not called as the task; the files of RACE have the beginning `high_`.
 FOLDERS = {"storycloze_2016": "story_cloze", "lambada_standard": "lambada", "wikitext": "wikitext2_raw"}
@@ -150,7 +153,7 @@ def _find_files(folder: Path, prefix: str) -> dict[str, Path]:
     """Files by split; a raw text is `wiki.test.raw`."""
     names = {path.name.split(".")[-2]: path for path in folder.glob("*.raw")}
     found = {{"valid": "validation"}.get(name, name): path for name, path in names.items()}
-    for ending in reversed(FILE_BUILDERS):  # of two the first counts, as for `load_task`
+    for ending in reversed(TASK_FILES):  # of two the first counts, as for `load_task`
         found |= {path.name[len(prefix) : -len(ending)]: path for path in folder.glob(f"{prefix}*{ending}")}
     return found
 

@@ -3,7 +3,7 @@
 import math
 from typing import BinaryIO
 
-from tokenization.rows.own_files import counted
+from tokenization.wording import counted
 
 FLATTERED = "The tokenizer does not give back case and spaces, which the model therefore need not predict: "
 FLATTERED += "perplexities per word and byte are lower than those of a model that predicts them."

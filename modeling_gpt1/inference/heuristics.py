@@ -19,8 +19,8 @@ import numpy as np
 from tokenization import Task, get_task, load_task
 from tokenization.errors import UserError
 from tokenization.rows import metrics
-from tokenization.rows.own_files import are_all_labelled
-from tokenization.rows.tasks import nearest, plain_name
+from tokenization.rows.labels import are_all_labelled
+from tokenization.wording import nearest, plain_name
 
 from .scoring import ContinuationScore, Scorer, ScoringRequest
 

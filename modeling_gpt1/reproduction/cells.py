@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tokenization import Task, get_task, load_task
 from tokenization.errors import UserError
-from tokenization.rows.own_files import are_all_labelled
+from tokenization.rows.labels import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic

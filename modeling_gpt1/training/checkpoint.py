@@ -25,7 +25,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
 from tokenization.errors import UserError
-from tokenization.rows.own_files import PLACE, counted
+from tokenization.rows.columns import PLACE
+from tokenization.wording import counted
 
 from ..hub.card import model_card
 from ..hub.model_kinds import without_adapter

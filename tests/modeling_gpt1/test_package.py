@@ -45,7 +45,8 @@ def test_a_new_traversal_is_a_function_and_two_lines(monkeypatch, tiny_model, ti
         ids = [control.start, *first, control.delimiter, *middle, control.delimiter, *last, control.extract]
         return traversal.Traversed([ids])
 
-    kind = traversal.Traversal(story, ("first", "middle", "last"), 1, ("first", "middle", "last"))
+    roles = ("first", "middle", "last")
+    kind = traversal.Traversal(story, roles, sequences=(roles,))
     monkeypatch.setitem(traversal.TRAVERSALS, "story", kind)
     monkeypatch.setitem(configuration_gpt1.TRAVERSALS, "story", 1)
     model_class = modeling_gpt1.GPT1DoubleHeadsModel

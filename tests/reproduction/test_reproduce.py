@@ -40,7 +40,7 @@ from modeling_gpt1.reproduction.models import (
     text_fingerprint,
 )
 from modeling_gpt1.reproduction.report import page
-from tokenization.rows import own_files as rows_module
+from tokenization.rows import files as rows_module
 
 # Stands in for `gpt1 NAME`: writes down how it was called, and results that its arguments decide.
 GPT1 = """

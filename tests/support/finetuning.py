@@ -11,7 +11,7 @@ from transformers.trainer_callback import CallbackHandler
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.configuration_gpt1 import is_regression
-from tokenization.batches.collators import TraversalCollator
+from tokenization.batches.traversal_collator import TraversalCollator
 from tokenization.text.tokenization_gpt1 import GPT1Tokenizer
 
 WORDS = "ann ben cat dog eats fish goes home is just kind lazy my new old park red sees the under very warm".split()

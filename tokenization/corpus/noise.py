@@ -27,7 +27,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
 
-IGNORED = -100
+from ..rows.columns import NO_LABEL
+
 EVALUATION = -1  # the pass whose noise an evaluation has
 MASKED_SHARE = 0.3  # of BART's tokens
 MEAN_SPAN = 3.0  # tokens, λ of BART's Poisson distribution
@@ -67,7 +68,7 @@ class NoiseCollator:
         """A batch from rows of `input_ids`; see the class for its entries. Labels are -100 at padding."""
         made = [self.make_row(ids, self._generator(ids)) for ids in (list(row["input_ids"]) for row in rows)]
         pad_id = self.tokenizer.pad_token_id
-        paddings = {"input_ids": pad_id, "decoder_input_ids": pad_id, "labels": IGNORED}
+        paddings = {"input_ids": pad_id, "decoder_input_ids": pad_id, "labels": NO_LABEL}
         batch = {}
         for name, first in made[0].items():
             tensors = [row[name] for row in made]

@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
+from ..text.documents import Source, check_corpus, generate_pieces
 from .blocks import check_block_length, cut_blocks
-from .documents import Source, check_corpus, generate_pieces
 
 BATCH_PIECES = 32  # tokenised in one call, by all threads of the tokenizer
 # Part of the cache's name. Raise it when the same corpus and options give different rows.

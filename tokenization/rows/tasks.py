@@ -1,22 +1,23 @@
 """The twelve supervised data sets of the paper: where each is found, its columns, traversal, classes and scores.
 
 Source: Radford et al. 2018, section 4 and table 1; GLUE (https://arxiv.org/abs/1804.07461). A new task is one entry of
-`_TASKS`; `rows.py` reads its rows.
+`_TASKS`; `task_files.py` reads its rows.
 """
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 import numpy as np
 from transformers import EvalPrediction
 
 from ..errors import UserError
+from ..wording import nearest, plain_name
+from .columns import column_list
 from .metrics import find_metric
 from .traversals import TRAVERSALS
 
-# Trainer pads gathered logits with this value where batches have different numbers of choices.
+# Trainer pads gathered logits with this value where batches have different numbers of choices. Labels have another
+# such value, `NO_LABEL`.
 TRAINER_PADDING = -100
 
 
@@ -79,7 +80,7 @@ class Task:
     @property
     def column_names(self) -> list[str]:
         """Every column, in the order of the roles."""
-        return [name for names in self.columns.values() for name in ([names] if isinstance(names, str) else names)]
+        return [name for columns in self.columns.values() for name in column_list(columns)]
 
     @property
     def text_columns(self) -> list[str]:
@@ -184,14 +185,6 @@ _TASKS = (
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """A question that names the nearest of the names, or up to three that go on where it ends, if one is near."""
-    near = get_close_matches(name, names, 1, 0.93)  # one letter is wrong
-    near = near or sorted(one for one in names if one.startswith(f"{name}_"))[:3]
-    near = near or sorted(get_close_matches(name, names, cutoff=0.71), key=lambda one: not name.startswith(one))[:1]
-    return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
-
-
 def get_task(name: str | Task) -> Task:
     """The task of that name; case, spaces, hyphens and underscores do not matter ("SST-2" is "sst2").
 
@@ -202,18 +195,13 @@ def get_task(name: str | Task) -> Task:
         return name
     if not isinstance(name, str):
         raise UserError(f"A task is a {type(name).__name__}. Pass a name, or the first that `load_files` returns.")
-    task = {plain_name(known): task for known, task in TASKS.items()}.get(plain_name(name))
-    if task is None:
-        raise UserError(
-            f"Unknown task {name!r}{nearest(name, TASKS)}. Known tasks: {', '.join(TASKS)}. Data of your own "
-            "needs none: name its files, traversal and columns, as flags of `gpt1 finetune` or to `load_files`."
-        )
-    return task
-
-
-def plain_name(name: str) -> str:
-    """A task's name without what does not matter: case, spaces, hyphens and underscores."""
-    return re.sub(r"[\s_-]", "", name.lower())
+    for known, task in TASKS.items():
+        if plain_name(known) == plain_name(name):
+            return task
+    raise UserError(
+        f"Unknown task {name!r}{nearest(name, TASKS)}. Known tasks: {', '.join(TASKS)}. Data of your own "
+        "needs none: name its files, traversal and columns, as flags of `gpt1 finetune` or to `load_files`."
+    )
 
 
 def predictions_from_logits(task: Task, task_logits: np.ndarray | tuple) -> np.ndarray:
@@ -245,13 +233,25 @@ def compute_metrics_for(task: str | Task) -> Callable[[EvalPrediction], dict[str
         ValueError: neither metrics.py, scikit-learn nor `evaluate` has a metric, or it is of fewer classes.
     """
     task = get_task(task)
-    classes = np.arange(3 if TRAVERSALS[task.traversal].has_choices else max(2, len(task.label_names)))
-    labels = np.array([0.5, 1.5]) if task.regression else np.eye(2, dtype=int) if task.multi_label else classes
+    labels = _labels_of_each_kind(task)
     metrics = [find_metric(name, labels) for name in task.metrics]
 
     def compute_metrics(evaluation: EvalPrediction) -> dict[str, float]:
         predictions = predictions_from_logits(task, evaluation.predictions)
         references = np.asarray(evaluation.label_ids).reshape(predictions.shape)
-        return {name: score for metric in metrics for name, score in metric(predictions, references).items()}
+        scores: dict[str, float] = {}
+        for metric in metrics:
+            scores.update(metric(predictions, references))
+        return scores
 
     return compute_metrics
+
+
+def _labels_of_each_kind(task: Task) -> np.ndarray:
+    """A few labels such as the task has, with which `find_metric` tries a score."""
+    if task.regression:
+        return np.array([0.5, 1.5])
+    if task.multi_label:
+        return np.eye(2, dtype=int)
+    num_ids = 3 if TRAVERSALS[task.traversal].has_choices else len(task.label_names)
+    return np.arange(max(2, num_ids))

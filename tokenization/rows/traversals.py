@@ -5,7 +5,7 @@ Source: section 3.3 and figure 1 of "Improving Language Understanding by Generat
 https://github.com/openai/finetune-transformer-lm/blob/master/train.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
 
@@ -46,24 +46,84 @@ class Traversed:
     num_shared: int = 0
 
 
+@dataclass(frozen=True)
+class Traversal:
+    """What a traversal reads and writes. The collators, checks and limits follow from it.
+
+    Args:
+        write: makes the sequences of an example. Its arguments are the ids of the texts, by their roles' names,
+            `control` ([`ControlIds`]) and `max_length`.
+        roles: what the texts are. The role `choices` is the last one and stands for several texts: the example has a
+            sequence for each, and its label is the place of one.
+        sequences: what stands between the control tokens of each sequence. That of a traversal with choices stands
+            for all of them.
+        optional_roles: roles that a row may lack. Their texts stand behind those of `roles`, but before the choices.
+    """
+
+    write: Callable[..., Traversed]
+    roles: tuple[str, ...]
+    sequences: tuple[tuple[str, ...], ...]
+    optional_roles: tuple[str, ...] = ()
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether an example has a sequence for each of its choices."""
+        return "choices" in self.roles
+
+    @property
+    def num_sequences(self) -> int | None:
+        """Sequences of an example; `None`: one for each choice."""
+        return None if self.has_choices else len(self.sequences)
+
+    @property
+    def num_segments(self) -> int:
+        """What control tokens separate in a sequence."""
+        return len(self.sequences[0])
+
+    @property
+    def num_control(self) -> int:
+        """Control tokens of a sequence: one before, between and after its segments."""
+        return self.num_segments + 1
+
+    @property
+    def form(self) -> str:
+        """The sequences for a reader: "`[s] premise [$] hypothesis [e]`"."""
+        written = " and ".join(f"`[s] {' [$] '.join(segments)} [e]`" for segments in self.sequences)
+        return f"{written}, one per answer" if self.has_choices else written
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether it reads a pair of texts in more than one order."""
+        return not self.has_choices and len(self.roles) == 2 and len(self.sequences) > 1
+
+    def text_roles(self, given: Collection[str]) -> list[str]:
+        """The roles of one text each, those that a row may lack only if they are given; not the choices'."""
+        roles = [role for role in self.roles if role != "choices"]
+        return roles + [role for role in self.optional_roles if role in given]
+
+    def least_length(self, optional_roles: Collection[str] = ()) -> int:
+        """Tokens of the shortest sequence: its control tokens and one token of each text and each segment."""
+        num_texts = len(self.roles) + len(optional_roles)
+        return self.num_control + max(num_texts, self.num_segments)
+
+
 def classification(text: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
     """`[s] text [e]`; a text that is too long loses its end."""
-    _check("classification", max_length, {"text": text})
-    kept = list(text[: max_length - 2])
-    return Traversed([[control.start, *kept, control.extract]])
+    room = _room("classification", max_length, {"text": text})
+    return Traversed([_join([text[:room]], control)])
 
 
 def entailment(premise: Sequence[int], hypothesis: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
     """`[s] premise [$] hypothesis [e]`; a pair that is too long is cut as in `cut_pair`."""
-    _check("entailment", max_length, {"premise": premise, "hypothesis": hypothesis})
-    return Traversed([_join(*cut_pair(premise, hypothesis, max_length - 3), control)])
+    room = _room("entailment", max_length, {"premise": premise, "hypothesis": hypothesis})
+    return Traversed([_join(cut_pair(premise, hypothesis, room), control)])
 
 
 def similarity(text_a: Sequence[int], text_b: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
     """`[s] a [$] b [e]` and `[s] b [$] a [e]`; both orders hold the same texts, cut as in `cut_pair`."""
-    _check("similarity", max_length, {"text_a": text_a, "text_b": text_b})
-    kept_a, kept_b = cut_pair(text_a, text_b, max_length - 3)
-    sequences = [_join(kept_a, kept_b, control), _join(kept_b, kept_a, control)]
+    room = _room("similarity", max_length, {"text_a": text_a, "text_b": text_b})
+    kept_a, kept_b = cut_pair(text_a, text_b, room)
+    sequences = [_join([kept_a, kept_b], control), _join([kept_b, kept_a], control)]
     num_shared = 1 + len(commonprefix([kept_a, kept_b]))
     return Traversed(sequences, num_shared)
 
@@ -80,21 +140,43 @@ def multiple_choice(
     All choices share one context and one question, cut so that the longest choice fits: the context gives up its end
     down to one token, then the question down to one token, then each choice that still does not fit.
     """
-    segments = {"context": context, **({"question": question} if question else {})}
-    _check("multiple_choice", max_length, segments | {f"choice {k}": choice for k, choice in enumerate(choices)})
-    head, kept_choices = cut_choices(context, question, choices, max_length - 3)
+    if len(choices) == 0:
+        raise UserError("multiple_choice was given no choices; it needs at least one.")
+    texts = {"context": context}
+    if question:
+        texts["question"] = question
+    for number, choice in enumerate(choices):
+        texts[f"choice {number}"] = choice
+    room = _room("multiple_choice", max_length, texts)
+    head, kept_choices = cut_choices(context, question, choices, room)
     num_shared = len(head) + 2 + len(commonprefix(kept_choices))
-    return Traversed([_join(head, choice, control) for choice in kept_choices], num_shared)
+    return Traversed([_join([head, choice], control) for choice in kept_choices], num_shared)
 
 
-def check_max_length(traversal: str, max_length: int, with_question: bool = False) -> None:
-    """Raises ValueError where `max_length` has no room for the control tokens and one token of each segment."""
-    needed = 3 if traversal == "classification" else 5 + with_question
-    if isinstance(max_length, str) or max_length < needed:
-        raise UserError(
-            f"max_length is {max_length!r}, but {traversal}{' with a question' if with_question else ''} needs at "
-            f"least {needed}: its control tokens and one token of each segment. Raise max_length."
-        )
+# A new traversal stands here and, with its number of sequences, in `modeling_gpt1/configuration_gpt1.py`.
+TRAVERSALS = {
+    "classification": Traversal(
+        classification,
+        roles=("text",),
+        sequences=(("text",),),
+    ),
+    "entailment": Traversal(
+        entailment,
+        roles=("premise", "hypothesis"),
+        sequences=(("premise", "hypothesis"),),
+    ),
+    "similarity": Traversal(
+        similarity,
+        roles=("text_a", "text_b"),
+        sequences=(("a", "b"), ("b", "a")),
+    ),
+    "multiple_choice": Traversal(
+        multiple_choice,
+        roles=("context", "choices"),
+        sequences=(("context question", "answer"),),
+        optional_roles=("question",),
+    ),
+}
 
 
 def check_roles(traversal: str, columns: Mapping[str, str | list[str]]) -> None:
@@ -103,11 +185,31 @@ def check_roles(traversal: str, columns: Mapping[str, str | list[str]]) -> None:
         raise UserError(f'Unknown traversal "{traversal}". Choose one of: {", ".join(TRAVERSALS)}.')
     if not isinstance(columns, Mapping):
         raise UserError(f"`columns` is {columns!r}. Name the column of each role, as {{'text': 'review'}}.")
-    needed, optional = TRAVERSALS[traversal].roles, (*TRAVERSALS[traversal].optional_roles, "label")
+    needed = TRAVERSALS[traversal].roles
+    optional = (*TRAVERSALS[traversal].optional_roles, "label")
     if not set(needed) <= set(columns) <= {*needed, *optional}:
         raise UserError(
             f"`columns` has the roles {', '.join(columns) or 'none'}; {traversal} needs {', '.join(needed)}, and may "
             f"have {', '.join(optional)}. Correct `columns`: the role comes first, then its column."
+        )
+
+
+def check_max_length(traversal: str, max_length: int, given_roles: Collection[str] = ()) -> None:
+    """Raises ValueError where `max_length` has no room for the control tokens and one token of each text.
+
+    Args:
+        traversal: a name in `TRAVERSALS`.
+        max_length: maximum tokens of a sequence.
+        given_roles: of them those count that a row may lack, such as the question.
+    """
+    kind = TRAVERSALS[traversal]
+    optional = [role for role in kind.optional_roles if role in given_roles]
+    needed = kind.least_length(optional)
+    if isinstance(max_length, str) or max_length < needed:
+        extra = "".join(f" with a {role}" for role in optional)
+        raise UserError(
+            f"max_length is {max_length!r}, but {traversal}{extra} needs at least {needed}: its control tokens and "
+            "one token of each segment. Raise max_length."
         )
 
 
@@ -116,9 +218,15 @@ def cut_pair(first: Sequence[int], second: Sequence[int], budget: int) -> tuple[
 
     Where both are cut, they keep as many; if their room is odd, the longer one (or the second) keeps one more.
     """
-    half = [budget // 2, budget - budget // 2]
-    keep_first, keep_second = half[::-1] if len(first) > len(second) else half
-    return list(first[: max(keep_first, budget - len(second))]), list(second[: max(keep_second, budget - len(first))])
+    smaller_half = budget // 2
+    larger_half = budget - smaller_half
+    if len(first) > len(second):
+        least_first, least_second = larger_half, smaller_half
+    else:
+        least_first, least_second = smaller_half, larger_half
+    keep_first = max(least_first, budget - len(second))
+    keep_second = max(least_second, budget - len(first))
+    return list(first[:keep_first]), list(second[:keep_second])
 
 
 def cut_choices(
@@ -132,60 +240,23 @@ def cut_choices(
     return head, [list(choice[: budget - len(head)]) for choice in choices]
 
 
-def _join(first: list[int], second: list[int], control: ControlIds) -> list[int]:
-    return [control.start, *first, control.delimiter, *second, control.extract]
+def _join(segments: Sequence[Sequence[int]], control: ControlIds) -> list[int]:
+    """`[s] segment [$] segment … [e]`"""
+    first, *others = segments
+    ids = [control.start, *first]
+    for segment in others:
+        ids += [control.delimiter, *segment]
+    return [*ids, control.extract]
 
 
-def _check(traversal: str, max_length: int, segments: dict[str, Sequence[int]]) -> None:
-    if traversal == "multiple_choice" and "choice 0" not in segments:
-        raise UserError("multiple_choice was given no choices; it needs at least one.")
-    for name, ids in segments.items():
+def _room(traversal: str, max_length: int, texts: dict[str, Sequence[int]]) -> int:
+    """The tokens that a sequence has for its texts.
+
+    Raises:
+        ValueError: a text is empty, or `max_length` has no room for each.
+    """
+    for name, ids in texts.items():
         if len(ids) == 0:
             raise UserError(f"{traversal} was given an empty {name}; every segment needs at least one token.")
-    check_max_length(traversal, max_length, with_question="question" in segments)
-
-
-@dataclass(frozen=True)
-class Traversal:
-    """What a traversal reads and writes. The collator and the models' configurations follow from it.
-
-    Args:
-        write: makes the sequences of an example from the ids of its texts, the control ids and the longest length.
-        roles: what the texts are; the last of a traversal with choices stands for all of them.
-        num_sequences: sequences of an example; `None`: one for each choice, and the label is the index of a choice.
-        optional_roles: roles that a row may lack. They stand before the choices.
-        names: what stands between the control tokens of a sequence.
-    """
-
-    write: Callable[..., Traversed]
-    roles: tuple[str, ...]
-    num_sequences: int | None
-    names: tuple[str, ...]
-    optional_roles: tuple[str, ...] = ()
-
-    @property
-    def has_choices(self) -> bool:
-        return self.num_sequences is None
-
-    @property
-    def num_control(self) -> int:
-        """Control tokens of a sequence: one before, between and after its texts."""
-        return len(self.names) + 1
-
-    @property
-    def form(self) -> str:
-        """The sequences for a reader: "`[s] premise [$] hypothesis [e]`"."""
-        orders = [self.names, self.names[::-1]][: self.num_sequences or 1]
-        written = " and ".join(f"`[s] {' [$] '.join(names)} [e]`" for names in orders)
-        return f"{written}, one per answer" if self.has_choices else written
-
-
-# A new traversal stands here and, with its number of sequences, in `modeling_gpt1/configuration_gpt1.py`.
-TRAVERSALS = {
-    "classification": Traversal(classification, ("text",), 1, ("text",)),
-    "entailment": Traversal(entailment, ("premise", "hypothesis"), 1, ("premise", "hypothesis")),
-    "similarity": Traversal(similarity, ("text_a", "text_b"), 2, ("a", "b")),
-    "multiple_choice": Traversal(
-        multiple_choice, ("context", "choices"), None, ("context question", "answer"), optional_roles=("question",)
-    ),
-}
+    check_max_length(traversal, max_length, given_roles=texts)
+    return max_length - TRAVERSALS[traversal].num_control

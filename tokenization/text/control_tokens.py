@@ -135,7 +135,16 @@ def unknown_share(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> t
     """The share of unknown tokens in some texts, from 0 to 1, and up to three texts that have one."""
     if tokenizer.unk_token_id is None or not texts:
         return 0.0, []
-    encoded = tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+    encoded = encode_texts(tokenizer, list(texts))
     counts = [ids.count(tokenizer.unk_token_id) for ids in encoded]
     examples = [text for text, count in zip(texts, counts, strict=True) if count]
-    return sum(counts) / max(1, sum(map(len, encoded))), examples[:3]
+    num_tokens = sum(len(ids) for ids in encoded)
+    return sum(counts) / max(1, num_tokens), examples[:3]
+
+
+def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
+    """The ids of texts alone: nothing is added to them, and none becomes a special token, whatever it spells."""
+    encoding = tokenizer(
+        texts, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
+    )
+    return encoding["input_ids"]

@@ -146,7 +146,7 @@ class GPT1Tokenizer(TokenizersBackend):
         if num_merges < 0:
             raise UserError(f"`num_merges` is {num_merges}, but must be at least 0.")
         if isinstance(files_or_iterator, (str, os.PathLike, list, tuple)):
-            from ..corpus.documents import training_texts  # imports datasets, which takes a second
+            from .documents import training_texts  # imports datasets, which takes a second
 
             files_or_iterator = training_texts(files_or_iterator)
         words = _count_words(files_or_iterator, show_progress)

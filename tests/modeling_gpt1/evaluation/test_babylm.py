@@ -14,7 +14,7 @@ from modeling_gpt1 import CausalLMScorer, GPT1ForCausalLM, MaskedLMScorer
 from modeling_gpt1.commands import evaluate
 from modeling_gpt1.evaluation import babylm
 from modeling_gpt1.training.families import FAMILIES
-from tokenization.rows.own_files import read_file
+from tokenization.rows.files import read_file
 
 WORDS = ["old", "farmer", "smiled", "walked", "green", "river", "paid", "train", "home", "dollars"]
 

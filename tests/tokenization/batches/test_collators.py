@@ -10,6 +10,8 @@ from support.refusals import refusal
 
 from modeling_gpt1 import prepare_finetuning
 from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens, load_files, load_task
+from tokenization.batches import traversal_collator
+from tokenization.text.control_tokens import encode_texts
 
 # The words a to z are 1 to 26; pieces for other spellings follow. [s], [$] and [e] become 64, 65 and 66.
 WORDS = [f"{letter}</w>" for letter in string.ascii_lowercase]
@@ -267,12 +269,20 @@ def pairs(number=40):
 
 
 def test_a_check_encodes_each_text_once(letters, monkeypatch):
-    texts, encode = [], TraversalCollator._encode
-    monkeypatch.setattr(TraversalCollator, "_encode", lambda self, new: texts.extend(new) or encode(self, new))
+    texts = []
+
+    def encode_and_record(tokenizer, new):
+        texts.extend(new)
+        return encode_texts(tokenizer, new)
+
+    monkeypatch.setattr(traversal_collator, "encode_texts", encode_and_record)
     collator = TraversalCollator(letters, "similarity", SIMILAR, max_length=9)
-    rows, longest = Dataset.from_list(pairs()).with_format("torch"), [min(9, 7 + place % 7) for place in range(40)]
-    assert collator.check(rows) == (40, 22) and len(texts) == len(set(texts)) == 8
-    assert collator.lengths(rows) == longest and len(texts) == 8
+    rows = Dataset.from_list(pairs()).with_format("torch")
+    assert collator.check(rows) == (40, 22)
+    assert len(texts) == 8
+    assert len(set(texts)) == 8
+    assert collator.lengths(rows) == [min(9, 7 + place % 7) for place in range(40)]
+    assert len(texts) == 8  # those of the check
 
 
 @pytest.mark.parametrize("form", ["numpy", "torch"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import DataCollatorForLanguageModeling
 
-from tokenization.batches.collators import BlockCollator
+from tokenization.batches.block_collator import BlockCollator
 from tokenization.corpus.blocks import cut_blocks, pack_documents
 
 DOCUMENTS = [[1, 2, 3, 4, 5, 6, 7, 8], [9, 10], [], [11, 12, 13]]

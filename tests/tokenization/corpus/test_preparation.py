@@ -20,8 +20,8 @@ from support.refusals import refusal
 from torch.utils.data import DataLoader
 
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, training_texts
-from tokenization.corpus import documents
 from tokenization.corpus import preparation as corpus
+from tokenization.text import documents
 
 WORDS = "the old farmer walked to the market because he needed a new plough and nobody knew why".split()
 

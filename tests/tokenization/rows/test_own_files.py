@@ -17,8 +17,10 @@ from support.refusals import refusal
 
 import tokenization
 from tokenization import TASKS, Task, TraversalCollator, load_files, load_task
-from tokenization.corpus import documents
-from tokenization.rows.own_files import PLACE, are_all_labelled, logger, read_file
+from tokenization.rows.columns import PLACE
+from tokenization.rows.files import read_file
+from tokenization.rows.labels import are_all_labelled, logger
+from tokenization.text import documents
 
 
 def check_refused(action, *parts):
@@ -200,7 +202,7 @@ def test_the_hub(monkeypatch):
             raise ConnectionError(f"Couldn't reach {asked[0]!r} on the Hub")
         return datasets.DatasetDict({"test": rows, "train": rows, "extra": rows})
 
-    monkeypatch.setattr("tokenization.rows.own_files.load_dataset", answer)
+    monkeypatch.setattr("tokenization.rows.task_files.load_dataset", answer)
     splits = load_task("qnli")
     assert list(splits) == ["train", "test"]
     assert splits["train"].to_dict() == {"question": ["Who?"], "sentence": ["He did."], "label": [1]}
@@ -458,7 +460,7 @@ def test_files_that_cannot_be_read(tmp_path, name, content, parts, caplog, monke
 def test_a_cache_that_cannot_be_written_is_no_fault_of_the_file(tmp_path, monkeypatch):
     path = write_rows(tmp_path / "a.csv", [{"body": "a"}])
     for error in (OSError(30, "Read-only file system", "/cache"), OSError("Not enough disk space. Needed: 9 bytes")):
-        monkeypatch.setattr(tokenization.rows.own_files, "load_dataset", Mock(side_effect=error))
+        monkeypatch.setattr(tokenization.rows.files, "load_dataset", Mock(side_effect=error))
         with pytest.raises(OSError, match=f"^{re.escape(str(error))}$"):
             read_file(path)
 

@@ -22,7 +22,7 @@ from modeling_gpt1 import CausalLMScorer, GPT1DoubleHeadsModel, GPT1ForCausalLM,
 from modeling_gpt1.commands import finetune, pretrain, zero_shot
 from modeling_gpt1.playground.reading import open_model, read, write_on
 from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens, load_blocks, open_tokenizer
-from tokenization.corpus import documents
+from tokenization.text import documents
 
 GPT2 = {"do_layer_norm_before": True, "rescale_prenorm_residual": True}
 END_OF_TEXT = "<|endoftext|>"

@@ -21,13 +21,11 @@ from datasets.exceptions import DatasetNotFoundError
 from transformers.utils import logging
 
 from ..errors import UserError
-from ..rows.own_files import JSON_OPTIONS, csv_options, to_utf8
-from ..rows.tasks import nearest
+from ..file_kinds import COMPRESSIONS, CORPUS_FILES, reader_options, to_utf8
+from ..wording import nearest
 
 logger = logging.get_logger(__name__)
 
-KINDS = {".txt": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
@@ -129,7 +127,7 @@ def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str, 
 
 
 def _is_hub_name(source: str | os.PathLike) -> bool:
-    if isinstance(source, os.PathLike) or os.path.exists(source) or source.endswith((*KINDS, *COMPRESSIONS)):
+    if isinstance(source, os.PathLike) or os.path.exists(source) or source.endswith((*CORPUS_FILES, *COMPRESSIONS)):
         return False
     return HUB_NAME.fullmatch(source) is not None
 
@@ -180,7 +178,7 @@ def find_files(source: str) -> list[str]:
     for path in files:
         if path.lower().endswith(".zip"):  # of which fsspec reads the first file alone
             raise UserError(f"{path} is an archive. Unpack it, and give the folder of its files.")
-        if _ending(path) not in KINDS:
+        if _ending(path) not in CORPUS_FILES:
             if "\0" in next(_read_text(path), ""):  # which refuses what is not UTF-8
                 raise UserError(f"{path} holds no text. Leave it out.")
             logger.warning_once(f"Files that end in {_ending(path)!r} are read as text.")
@@ -199,7 +197,7 @@ def _ending(path: str) -> str:
 
 def _kind(path: str) -> str:
     """The kind of a file by its ending; any other ending is that of a text."""
-    return KINDS.get(_ending(path), "text")
+    return CORPUS_FILES.get(_ending(path), "text")
 
 
 # ---- From shards to pieces of text.
@@ -254,7 +252,7 @@ def _read_rows(path: str, kind: str) -> Iterator[dict]:
     if kind != "parquet":
         next(_read_text(path), "")  # the reader of JSON takes bytes of another encoding without a word
     try:
-        options = csv_options(path) if kind == "csv" else JSON_OPTIONS if kind == "json" else {}
+        options = reader_options(kind, path)
         rows = load_dataset(kind, data_files=glob.escape(path), split="train", streaming=True, **options)
         yield from rows.iter(1)
     except StopIteration:  # from the JSON reader, for a file without rows

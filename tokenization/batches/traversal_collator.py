@@ -1,7 +1,7 @@
-"""Collators: blocks of a corpus become batches for pre-training, rows of a task become batches for a task's head.
+"""Batches of a task's rows, for a model with a task head: texts become the traversal's sequences, labels a tensor.
 
-Source: sections 3.1 and 3.3 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
-Shape legend: B examples, C sequences per example, T tokens.
+Source: section 3.3 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
+Shape legend: B examples, C sequences per example, T tokens, K classes.
 """
 
 import math
@@ -16,43 +16,14 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from ..rows.traversals import TRAVERSALS, ControlIds, Traversed, check_max_length, check_roles
-from ..text.control_tokens import CONTROL_TOKENS, check_tokenizer
-from ..text.forms import FamilyForm
+from ..rows.columns import HIDDEN_LABEL, NO_LABEL, PLACE, column_list
+from ..rows.traversals import TRAVERSALS, check_max_length, check_roles
+from ..text.control_tokens import CONTROL_TOKENS, check_tokenizer, encode_texts
 from ..text.tokenization_gpt1 import GPT1Tokenizer
-from .plan import BatchPlan, plan_batch, plan_blocks
+from .plan import BatchPlan, plan_batch
+from .sequence_forms import ControlForm, OtherForm
 
-NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
-PLACE = "row of the file"  # a column of each row's place in its file, whatever rows were drawn or left out
-
-
-@dataclass
-class BlockCollator:
-    """Makes a batch of blocks: pads shorter ones on the right. Rows without `labels` have every real token as a label.
-
-    transformers' `DataCollatorForLanguageModeling` ignores every label with the id of the padding token. GPT-1 pads
-    with its unknown token, so unknown characters would never be predicted.
-
-    Args:
-        tokenizer: pads the blocks.
-        plan: whether batches carry a [`BatchPlan`], which GPT-1's models follow.
-    """
-
-    tokenizer: PreTrainedTokenizerBase
-    plan: bool = True
-
-    def __post_init__(self):
-        check_tokenizer(self.tokenizer)
-
-    def __call__(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, "torch.Tensor | BatchPlan"]:
-        """`input_ids`, `attention_mask` and `labels`, each `[B, T]`, and `plan`; labels are -100 at padding."""
-        id_lists = {"input_ids": [np.asarray(row["input_ids"]).tolist() for row in rows]}
-        batch = dict(self.tokenizer.pad(id_lists, padding_side="right", return_tensors="pt"))
-        batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, NO_LABEL)
-        for labels, row in zip(batch["labels"], rows, strict=True):
-            if row.get("labels") is not None:  # such as of a dialogue whose prompts are no targets
-                labels[: len(row["labels"])] = torch.as_tensor(row["labels"])
-        return batch | {"plan": plan_blocks(batch["attention_mask"])} if self.plan else batch
+ROWS_READ_AT_ONCE = 1024  # by a check of a data set
 
 
 @dataclass
@@ -96,7 +67,7 @@ class TraversalCollator:
     pad_to_multiple_of: int | None = None
     num_labels: int | None = None
     regression: bool = False
-    hidden_label: int | None = -1
+    hidden_label: int | None = HIDDEN_LABEL
     both_orders: bool = False
     plan: bool = True
     multi_label: bool = False
@@ -106,24 +77,22 @@ class TraversalCollator:
         check_roles(self.traversal, self.columns)
         self._kind = TRAVERSALS[self.traversal]
         if self.regression and self._kind.has_choices:
-            raise UserError("multiple_choice does not support regression: its label is the right choice's index.")
-        if self.both_orders and self.traversal != "similarity":
+            raise UserError(f"{self.traversal} does not support regression: its label is the right choice's index.")
+        if self.both_orders and not self._kind.is_symmetric:
             raise UserError(f"both_orders is for pairs of similarity, not for {self.traversal}. Leave it out.")
         self._label_column = self.columns.get("label")
         if not isinstance(self._label_column, str | None):
             raise UserError(f"The role label needs the name of one column; it was given {self._label_column!r}.")
+        self._text_roles = self._kind.text_roles(self.columns)
         # Whether the batches are in GPT-1's form, not in that of another family's tokenizer.
         self.is_of_gpt1 = reads_control_tokens(self.tokenizer)
         if self.is_of_gpt1:
-            check_max_length(self.traversal, self.max_length, with_question="question" in self.columns)
-            self._control = ControlIds.from_tokenizer(self.tokenizer)
+            check_max_length(self.traversal, self.max_length, given_roles=self.columns)
+            self._form = ControlForm(self.tokenizer, self._kind, self.columns)
         else:
-            self._family = FamilyForm(self.tokenizer, self._kind, self.max_length)
-        self._num_special = self._kind.num_control if self.is_of_gpt1 else self._family.num_special
+            self._form = OtherForm(self.tokenizer, self.traversal, self._kind, self.max_length, self.both_orders)
         # Of data sets that `check` has read, by fingerprint: a sampler asks for the same lengths.
         self._lengths: dict[str, Sequence[int]] = {}
-        # How many texts of a row come before its choices.
-        self._num_shared = 1 + (self.is_of_gpt1 and "question" in self.columns)
 
     def __call__(self, rows: Sequence[Mapping]) -> dict[str, "torch.Tensor | BatchPlan"]:
         """Makes the batch of `rows`.
@@ -147,21 +116,16 @@ class TraversalCollator:
             raise UserError(f"A batch is a list of rows, each a dict of columns, but {what} was given. Pass `[row]`.")
         names = [f"Row {position} of the batch" for position in range(len(rows))]
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
-        if self.is_of_gpt1:
-            encoded = iter(self._encode(list(chain.from_iterable(texts))))
-            examples = [self._traverse([next(encoded) for _ in row]) for row in texts]
-            batch = self._pad_control_tokens([example.sequences for example in examples])
-        else:
-            batch = self._family.batch(texts, self.max_length, self.both_orders, self.pad_to_multiple_of)
-        reads_pair_twice = self.traversal == "similarity" and (self.is_of_gpt1 or self.both_orders)
-        if not self._kind.has_choices and not reads_pair_twice:
+        batch, num_shared = self._form.batch(texts, self.max_length, self.pad_to_multiple_of)
+        if self._form.num_sequences == 1:
             batch = {name: tensor.squeeze(1) for name, tensor in batch.items()}  # [B, 1, T] -> [B, T]
-        num_choices = [len(row) - self._num_shared for row in texts]
-        labels = self._read_labels([row.get(self._label_column) for row in rows], names, num_choices)
+        given_labels = [row.get(self._label_column) for row in rows]
+        num_choices = [len(of_row) - self._form.num_before_choices for of_row in texts]
+        labels = self._read_labels(given_labels, names, num_choices)
         if labels is not None:
             batch["labels"] = labels
-        if self.plan and self.is_of_gpt1:  # last: some libraries take a batch's size from its first value
-            batch["plan"] = plan_batch(batch["attention_mask"], [example.num_shared for example in examples])
+        if self.plan and num_shared is not None:  # last: some libraries take a batch's size from its first value
+            batch["plan"] = plan_batch(batch["attention_mask"], num_shared)
         return batch
 
     def check(
@@ -184,11 +148,15 @@ class TraversalCollator:
         counted = list(self._counted(rows, source))
         if not counted:
             raise UserError(f"There are no rows in {source}; at least one is needed. Add rows, or leave it out.")
-        names, labels, num_choices, lengths = zip(*counted, strict=True)
+        names = [row.name for row in counted]
+        labels = [row.label for row in counted]
+        num_choices = [row.num_choices for row in counted]
+        lengths = [row.length for row in counted]
         self._read_labels(labels, names, num_choices, needs_labels)
         if fingerprint := getattr(rows, "_fingerprint", None):
             self._lengths[fingerprint] = lengths
-        return len(lengths), sum(length > self.max_length for length in lengths)
+        num_cut = sum(length > self.max_length for length in lengths)
+        return len(lengths), num_cut
 
     def is_labelled(self, row: Mapping) -> bool:
         """Whether the row has a label that is not hidden."""
@@ -205,26 +173,33 @@ class TraversalCollator:
         """
         lengths = self._lengths.get(getattr(rows, "_fingerprint", None))
         if lengths is None:
-            lengths = [length for *_, length in self._counted(rows, "the data")]
+            lengths = [row.length for row in self._counted(rows, "the data")]
         return [min(length, self.max_length) for length in lengths]
 
-    def _counted(self, rows: Iterable[Mapping], source: str) -> Iterator[tuple[str, Any, int, int]]:
-        """Of each row its name, label and number of choices, and the tokens of its longest sequence before a cut."""
+    def _counted(self, rows: Iterable[Mapping], source: str) -> Iterator["_CountedRow"]:
+        """Reads the texts of rows, each different one of some rows once."""
         if not isinstance(rows, Iterable):
-            rows = map(rows.__getitem__, range(len(rows)))
+            rows = (rows[place] for place in range(len(rows)))
         named = ((f"Row {row.get(PLACE, place)} of {source}", row) for place, row in enumerate(rows))
-        while chunk := list(islice(named, 1024)):
+        while chunk := list(islice(named, ROWS_READ_AT_ONCE)):
             texts = [self._texts(row, name) for name, row in chunk]
             different = list(dict.fromkeys(chain.from_iterable(texts)))
-            counts = dict(zip(different, map(len, self._encode(different)), strict=True))
+            id_lists = encode_texts(self.tokenizer, different)
+            num_tokens = {text: len(ids) for text, ids in zip(different, id_lists, strict=True)}
             for (name, row), of_row in zip(chunk, texts, strict=True):
-                lengths = [counts[text] for text in of_row]
-                if 0 in lengths:
-                    text = of_row[lengths.index(0)]
-                    raise UserError(f"{name}: the text {text!r} has no tokens. Remove or correct the row.")
-                num_shared = self._num_shared if self._kind.has_choices else len(lengths)
-                longest = sum(lengths[:num_shared]) + max(lengths[num_shared:], default=0) + self._num_special
-                yield name, row.get(self._label_column), len(lengths) - self._num_shared, longest
+                for text in of_row:
+                    if num_tokens[text] == 0:
+                        raise UserError(f"{name}: the text {text!r} has no tokens. Remove or correct the row.")
+                num_choices = len(of_row) - self._form.num_before_choices
+                length = self._longest([num_tokens[text] for text in of_row])
+                yield _CountedRow(name, row.get(self._label_column), num_choices, length)
+
+    def _longest(self, num_tokens: list[int]) -> int:
+        """The tokens of a row's longest sequence before a cut, from those of its texts."""
+        if not self._kind.has_choices:
+            return sum(num_tokens) + self._form.num_special
+        num_shared = self._form.num_before_choices
+        return sum(num_tokens[:num_shared]) + max(num_tokens[num_shared:]) + self._form.num_special
 
     def _read_labels(
         self, given: Sequence, names: Sequence[str], num_choices: Sequence[int], needed: bool | None = None
@@ -235,69 +210,68 @@ class TraversalCollator:
         if all(is_hidden) and not needed:
             return None
         if any(is_hidden) and needed is not False:
-            row = is_hidden.index(True)
-            others = "every row needs one for training and evaluation"
-            if not needed:
-                others = f"{names[is_hidden.index(False)]} has one, and a batch needs a label in every row or in none"
-            real = f" If {given[row]!r} is a real label, set hidden_label=None." if given[row] is not None else ""
-            raise UserError(
-                f"{names[row]} has no label (column {self._label_column!r} holds {given[row]!r}); {others}. Label or "
-                f"remove such rows.{real}"
-            )
-        for label, name, number in zip(labels, names, num_choices, strict=True):
-            number = number if self._kind.has_choices else self.num_labels
-            if self.multi_label:
-                fits = isinstance(label, Sequence) and len(label) == number and {0, 1}.issuperset(label)
-                form = f"0 or 1 for {number} classes"
-            elif self.regression:
-                fits = isinstance(label, numbers.Real) and math.isfinite(label) and label != NO_LABEL
-                form = f"a finite number other than {NO_LABEL}, which the loss takes for no label"
-            else:
-                fits = isinstance(label, numbers.Integral) and 0 <= label < (number or math.inf)
-                form = f"a class or choice, an integer from 0 (the first) {f'to {number - 1}' if number else 'up'}"
-            if label is not None and not fits:
-                how = "" if self._kind.has_choices else ", or map all, for example with Dataset.class_encode_column"
-                raise UserError(
-                    f"{name}: the label is {label!r} of type {type(label).__name__}; it needs {form}. Correct the "
-                    f"row{how}."
-                )
+            self._refuse_missing_label(given, names, is_hidden, needed)
+        kept = []
+        for label, name, of_row in zip(labels, names, num_choices, strict=True):
+            if label is not None:
+                self._check_label(label, name, of_row)
+                kept.append(label)
         dtype = torch.float32 if self.regression or self.multi_label else torch.int64
-        return torch.tensor([label for label in labels if label is not None], dtype=dtype)
+        return torch.tensor(kept, dtype=dtype)
+
+    def _refuse_missing_label(
+        self, given: Sequence, names: Sequence[str], is_hidden: list[bool], needed: bool | None
+    ) -> None:
+        row = is_hidden.index(True)
+        held = given[row]
+        if needed:
+            why = "every row needs one for training and evaluation"
+        else:
+            other = names[is_hidden.index(False)]
+            why = f"{other} has one, and a batch needs a label in every row or in none"
+        real = f" If {held!r} is a real label, set hidden_label=None." if held is not None else ""
+        raise UserError(
+            f"{names[row]} has no label (column {self._label_column!r} holds {held!r}); {why}. Label or remove such "
+            f"rows.{real}"
+        )
+
+    def _check_label(self, label: Any, name: str, num_choices: int) -> None:
+        if self.multi_label:
+            fits = isinstance(label, Sequence) and len(label) == self.num_labels and {0, 1}.issuperset(label)
+            needed = f"0 or 1 for {self.num_labels} classes"
+        elif self.regression:
+            fits = isinstance(label, numbers.Real) and math.isfinite(label) and label != NO_LABEL
+            needed = f"a finite number other than {NO_LABEL}, which the loss takes for no label"
+        else:
+            number = num_choices if self._kind.has_choices else self.num_labels
+            fits = isinstance(label, numbers.Integral) and 0 <= label < (number or math.inf)
+            end = f"to {number - 1}" if number else "up"
+            needed = f"a class or choice, an integer from 0 (the first) {end}"
+        if not fits:
+            how = ""
+            if not self._kind.has_choices:
+                how = ", or map all, for example with Dataset.class_encode_column"
+            raise UserError(
+                f"{name}: the label is {label!r} of type {type(label).__name__}; it needs {needed}. Correct the "
+                f"row{how}."
+            )
 
     def _label_of(self, given: Any) -> Any:
         """A label that a row holds; None where it is none, or the hidden one."""
-        given = given.tolist() if hasattr(given, "tolist") else given  # numpy and torch of formatted data sets
+        if hasattr(given, "tolist"):  # numpy and torch of formatted data sets
+            given = given.tolist()
         return None if given == self.hidden_label else given
 
-    def _encode(self, texts: list[str]) -> list[list[int]]:
-        return self.tokenizer(
-            texts, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
-        )["input_ids"]
-
-    def _traverse(self, segments: list[list[int]]) -> Traversed:
-        if not self._kind.has_choices:
-            return self._kind.write(*segments, self._control, self.max_length)
-        context, *choices = segments
-        question = choices.pop(0) if "question" in self.columns else ()
-        return self._kind.write(context, choices, self._control, self.max_length, question)
-
     def _texts(self, row: Mapping, name: str) -> list[str]:
-        """The row's texts in the order of their roles; of other families the question begins each choice."""
-        roles = self._kind.roles
-        if self._kind.has_choices:
-            roles = ("context", "question") if "question" in self.columns else ("context",)
+        """The row's texts that the tokenizer reads, those before the choices first."""
         texts = []
-        for role in roles:
+        for role in self._text_roles:
             values = self._values(row, role, name)
             others = [value for value in values if not isinstance(value, str)]
-            texts.append(self._checked(others[0] if others else " ".join(values), role, name))
+            text = others[0] if others else " ".join(values)  # what is no text is refused, and shown
+            texts.append(self._checked(text, role, name))
         choices = self._choices(row, name) if self._kind.has_choices else []
-        if self.is_of_gpt1:
-            return texts + choices
-        if choices:
-            context, *question = texts
-            texts = [context, *(" ".join([*question, choice]) for choice in choices)]
-        return list(map(self._family.as_text, texts))
+        return self._form.arrange(texts, choices)
 
     def _choices(self, row: Mapping, name: str) -> list[str]:
         column = self.columns["choices"]
@@ -307,22 +281,25 @@ class TraversalCollator:
                 "each choice has its own column, map choices to the list of them (in a command: choices=a,b)."
             )
         values = self._values(row, "choices", name)
-        # A file without lists leaves the column of an absent choice blank.
-        while values and (values[-1] is None or (not isinstance(column, str) and not str(values[-1]).strip())):
+        may_be_blank = not isinstance(column, str)  # a file without lists leaves the column of an absent choice blank
+        while values and _is_absent(values[-1], may_be_blank):
             values.pop()
         return [self._checked(value, "choices", name) for value in values or [None]]
 
     def _values(self, row: Mapping, role: str, name: str) -> list[Any]:
         columns = self.columns[role]
         values = []
-        for column in [columns] if isinstance(columns, str) else columns:
+        for column in column_list(columns):
             if column not in row:
                 raise UserError(
                     f"{name} has no column {column!r}, which `columns` maps to {role}; its columns are: "
                     f"{', '.join(row)}. Correct `columns`; under Trainer set remove_unused_columns=False."
                 )
             value = row[column]
-            values.extend(value if isinstance(value, (list, tuple, np.ndarray)) else [value])
+            if isinstance(value, list | tuple | np.ndarray):
+                values.extend(value)
+            else:
+                values.append(value)
         return values
 
     def _checked(self, text: Any, role: str, name: str) -> str:
@@ -333,25 +310,20 @@ class TraversalCollator:
             )
         return text
 
-    def _pad_control_tokens(self, examples: list[list[list[int]]]) -> dict[str, torch.Tensor]:
-        # numpy needs a fraction of torch's time for short arrays and lists.
-        num_choices = max(map(len, examples))
-        filled = [sequences + [[]] * (num_choices - len(sequences)) for sequences in examples]
-        lengths = np.array([list(map(len, sequences)) for sequences in filled])  # [B, C], 0 for an absent choice
-        multiple = self.pad_to_multiple_of or 1
-        length = math.ceil(int(lengths.max()) / multiple) * multiple
-        is_real = np.arange(length) < lengths[..., None]  # [B, C, T]
-        input_ids = np.full(is_real.shape, self.tokenizer.pad_token_id)
-        input_ids[is_real] = np.fromiter(chain.from_iterable(chain.from_iterable(filled)), np.int64, lengths.sum())
-        arrays = {
-            "input_ids": input_ids,
-            "attention_mask": is_real.astype(np.int64),
-            "mc_token_ids": np.maximum(lengths - 1, 0),
-        }
-        batch = {name: torch.from_numpy(values) for name, values in arrays.items()}
-        if not lengths.all():
-            batch["choice_mask"] = torch.from_numpy(lengths > 0)
-        return batch
+
+def _is_absent(choice: Any, may_be_blank: bool) -> bool:
+    return choice is None or (may_be_blank and not str(choice).strip())
+
+
+@dataclass(frozen=True)
+class _CountedRow:
+    """What a check needs of a row."""
+
+    name: str
+    label: Any
+    num_choices: int
+    length: int
+    """Tokens of its longest sequence before a cut."""
 
 
 def reads_control_tokens(tokenizer: PreTrainedTokenizerBase) -> bool:

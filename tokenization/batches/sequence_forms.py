@@ -1,0 +1,143 @@
+"""How the texts of rows become padded sequences: GPT-1's, around control tokens, or those of another tokenizer.
+
+[`TraversalCollator`] holds one of the two forms. Both have the same attributes and methods:
+
+- `num_special`: special tokens of a sequence;
+- `num_before_choices`: texts of a row that stand before its choices, which all its sequences begin with;
+- `num_sequences`: sequences of a row, `None` if it has one for each choice;
+- `arrange(texts, choices)`: the texts of a row that the tokenizer reads, those before the choices first;
+- `batch(rows, max_length, pad_to_multiple_of)`: tensors `[B, C, T]` and `[B, C]`, and how many tokens the sequences of
+  each row share, where that is known.
+
+Shape legend: B rows, C sequences per row, T tokens.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import UserError
+from ..rows.traversals import ControlIds, Traversal, Traversed
+from ..text.control_tokens import encode_texts
+from ..text.forms import FamilyForm
+
+Texts = list[str]
+IdLists = list[list[int]]
+
+
+class ControlForm:
+    """Sequences with control tokens, as the traversal writes them, padded on the right.
+
+    Args:
+        tokenizer: has control tokens.
+        kind: the traversal.
+        columns: the column of each role; a role that rows may lack is read where it has one.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: Traversal, columns: Mapping[str, str | list[str]]):
+        self.tokenizer = tokenizer
+        self.kind = kind
+        self.control = ControlIds.from_tokenizer(tokenizer)
+        self.text_roles = kind.text_roles(columns)
+        self.num_special = kind.num_control
+        self.num_before_choices = len(self.text_roles)
+        self.num_sequences = kind.num_sequences
+
+    def arrange(self, texts: Texts, choices: Texts) -> Texts:
+        """All texts as they stand."""
+        return texts + choices
+
+    def batch(
+        self, rows: Sequence[Texts], max_length: int, pad_to_multiple_of: int | None
+    ) -> tuple[dict[str, torch.Tensor], list[int]]:
+        """`input_ids` and `attention_mask`, `[B, C, T]`, `mc_token_ids`, `[B, C]`, perhaps `choice_mask`, `[B, C]`."""
+        encoded = iter(encode_texts(self.tokenizer, list(chain.from_iterable(rows))))
+        examples = [self._traverse([next(encoded) for _ in texts], max_length) for texts in rows]
+        batch = self._pad([example.sequences for example in examples], pad_to_multiple_of or 1)
+        return batch, [example.num_shared for example in examples]
+
+    def _traverse(self, segments: IdLists, max_length: int) -> Traversed:
+        texts, choices = segments[: self.num_before_choices], segments[self.num_before_choices :]
+        by_role = dict(zip(self.text_roles, texts, strict=True))
+        if self.kind.has_choices:
+            by_role["choices"] = choices
+        return self.kind.write(**by_role, control=self.control, max_length=max_length)
+
+    def _pad(self, examples: Sequence[IdLists], multiple: int) -> dict[str, torch.Tensor]:
+        # numpy needs a fraction of torch's time for short arrays and lists.
+        num_sequences = max(len(sequences) for sequences in examples)
+        filled = [sequences + [[]] * (num_sequences - len(sequences)) for sequences in examples]
+        lengths = np.array([[len(ids) for ids in sequences] for sequences in filled])  # [B, C], 0 for an absent choice
+        length = math.ceil(int(lengths.max()) / multiple) * multiple
+        is_real = np.arange(length) < lengths[..., None]  # [B, C, T]
+        flat_ids = chain.from_iterable(chain.from_iterable(filled))
+        input_ids = np.full(is_real.shape, self.tokenizer.pad_token_id)
+        input_ids[is_real] = np.fromiter(flat_ids, np.int64, count=lengths.sum())
+        batch = {
+            "input_ids": torch.from_numpy(input_ids),
+            "attention_mask": torch.from_numpy(is_real.astype(np.int64)),
+            "mc_token_ids": torch.from_numpy(np.maximum(lengths - 1, 0)),
+        }
+        if not lengths.all():
+            batch["choice_mask"] = torch.from_numpy(lengths > 0)
+        return batch
+
+
+class OtherForm:
+    """Sequences in the form that another family's tokenizer gives to one text or a pair.
+
+    Args:
+        tokenizer: one without control tokens.
+        traversal: its name, for messages.
+        kind: the traversal.
+        max_length: maximum tokens of a sequence.
+        both_orders: whether a pair is read in both orders.
+
+    Raises:
+        ValueError: the traversal has more than two texts; as in `FamilyForm`.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, traversal: str, kind: Traversal, max_length: int, both_orders: bool
+    ):
+        num_texts = len(kind.roles)
+        if num_texts > 2:
+            raise UserError(
+                f"{type(tokenizer).__name__} reads one text or a pair, but {traversal} has the {num_texts} texts "
+                f"{', '.join(kind.roles)}. Take a tokenizer with control tokens, or a traversal of two texts."
+            )
+        self.form = FamilyForm(tokenizer, num_texts, max_length)
+        self.kind = kind
+        self.both_orders = both_orders
+        self.num_special = self.form.num_special
+        self.num_before_choices = 1
+        if kind.has_choices:
+            self.num_sequences = None
+        else:
+            self.num_sequences = 2 if both_orders else 1
+
+    def arrange(self, texts: Texts, choices: Texts) -> Texts:
+        """The texts without special tokens; what stands between the first and a choice, its question, begins each."""
+        if choices:
+            context, *question = texts
+            texts = [context, *(" ".join([*question, choice]) for choice in choices)]
+        return [self.form.as_text(text) for text in texts]
+
+    def batch(
+        self, rows: Sequence[Texts], max_length: int, pad_to_multiple_of: int | None
+    ) -> tuple[dict[str, torch.Tensor], None]:
+        """What `FamilyForm.batch` gives: `input_ids`, `attention_mask` and so on, `[B, C, T]`."""
+        examples = [self._sequences(texts) for texts in rows]
+        return self.form.batch(examples, max_length, pad_to_multiple_of), None
+
+    def _sequences(self, texts: Texts) -> list[Texts]:
+        if self.kind.has_choices:
+            context, *choices = texts
+            return [[context, choice] for choice in choices]
+        if self.both_orders:
+            return [texts, texts[::-1]]
+        return [texts]

@@ -1,0 +1,366 @@
+"""Labels of a column: read as they stand, named as classes, and written as the ids or numbers that a head learns.
+
+Rows whose label or text cannot be used are refused together, or left out: the message names the first of them, what
+they hold and what is needed.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from datasets import ClassLabel, Dataset, LargeList, List, Value
+from transformers.utils import logging
+
+from ..errors import UserError
+from ..wording import counted, listed
+from .columns import HIDDEN_LABEL, PLACE, check_columns
+from .tasks import Task
+from .traversals import TRAVERSALS
+
+logger = logging.get_logger(__name__)
+
+# A number, and its fraction. 007 is a name, and so is a number of more digits than 64 bits hold.
+NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?\s*")
+NUMBER_WITH_COMMA = re.compile(r"\s*-?[0-9]+,[0-9]+\s*")
+MOST = 1 << 53  # from here on a float does not tell whole numbers apart
+# Cells of a column that says whether a label holds.
+HOLDS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "no": False, "yes": True}
+MEANS_HIDDEN = f" {HIDDEN_LABEL} marks a row without a label, as in GLUE's test files."
+MANY_CLASSES = 20  # with more, a column whose cells are mostly no class is probably not the label
+
+
+# ---- Reading
+
+
+def is_missing(label: Any) -> bool:
+    """Whether the label is None, NaN or a blank text (an empty cell of a .csv file can be read as one)."""
+    if isinstance(label, str):
+        return not label.strip()
+    return label is None or label != label
+
+
+def are_all_labelled(rows: Dataset, column: str) -> bool:
+    """Whether each row of a task's split has a label; None and -1 stand for a hidden one."""
+    if column not in rows.column_names:
+        return False
+    return all(label is not None and label >= 0 for label in rows.unique(column))
+
+
+def read_labels(rows: Dataset, column: str, *, as_classes: bool = False, parse_numbers: bool = True) -> list:
+    """The labels of a column, None for a missing one.
+
+    Args:
+        rows: have the column.
+        column: its name.
+        as_classes: whether the labels are classes. A `ClassLabel` column, or one of lists of them, then gives names,
+            and None for −1. Whole floats, which pandas makes beside an empty cell, are integers.
+        parse_numbers: whether labels become numbers where all are texts of such.
+    """
+    feature = rows.features[column]
+    element = getattr(feature, "feature", None)  # of a column of lists
+    labels = [None if is_missing(label) else label for label in rows[column][:]]
+    if as_classes and isinstance(feature, ClassLabel):
+        return [None if label is None or label < 0 else feature.names[label] for label in labels]
+    if as_classes and isinstance(element, ClassLabel):
+        return [given and [element.names[label] for label in given] for given in labels]
+    if parse_numbers:
+        labels = _numbers_of_texts(labels)
+    if as_classes:
+        labels = _integers_of_floats(labels)
+    return labels
+
+
+def _numbers_of_texts(labels: list) -> list:
+    """The labels as numbers if all are texts of such."""
+    matches = [isinstance(label, str) and NUMBER.fullmatch(label) for label in labels if label is not None]
+    if not all(matches):
+        return labels
+    has_fractions = any(match[1] for match in matches)
+    number_type = float if has_fractions else int
+    return [None if label is None else number_type(label) for label in labels]
+
+
+def _integers_of_floats(labels: list) -> list:
+    """The labels as integers if all are whole floats."""
+    if not all(label is None or isinstance(label, float) and label.is_integer() for label in labels):
+        return labels
+    return [None if label is None else int(label) for label in labels]
+
+
+def join_label_columns(rows: Dataset, columns: list[str], source: str) -> Dataset:
+    """The rows with some columns of 0 and 1 as one column of lists, whose name is theirs, joined by commas.
+
+    A list has the names of the columns that hold 1. A cell that is neither 0 nor 1 becomes the class `name=cell`,
+    which is refused.
+    """
+    check_columns(source, rows.column_names, "label", columns)
+    lists: list[list[str]] = [[] for _ in range(len(rows))]
+    for name in columns:
+        for row, cell in enumerate(rows[name][:]):
+            holds = HOLDS.get(str(cell).strip().lower())
+            if holds is None:
+                lists[row].append(f"{name}={cell}")
+            elif holds:
+                lists[row].append(name)
+    return rows.remove_columns(columns).add_column(",".join(columns), lists, feature=List(Value("string")))
+
+
+# ---- Classes
+
+
+def class_names(labels: list, feature: Any, where: str, num_labels: int | None) -> tuple[str, ...]:
+    """The names of the classes of a train split, in the order of their ids.
+
+    Args:
+        labels: those of the rows that can be used, as `read_labels` gives them with `as_classes`.
+        feature: that of their column. A `ClassLabel` has the names; those of texts are sorted; integers are the ids
+            themselves if 0 is among them, else names.
+        where: the column and its source, for messages.
+        num_labels: the number of classes, where some may have no row. Default: the number found.
+    """
+    given = [label for label in labels if label is not None]
+    if 0 in given:  # the others are ids, too
+        given = [label for label in given if label != HIDDEN_LABEL]
+    if isinstance(feature, List | LargeList):
+        _check_lists(given, where)
+        feature = feature.feature
+        given = list(chain.from_iterable(given))
+    _check_types(given, where)
+    found = set(given)
+    if isinstance(feature, ClassLabel):
+        names = feature.names
+    elif all(type(label) is int for label in found):
+        ids = range(num_labels or len(found)) if 0 in found else sorted(found)
+        names = [str(label) for label in ids]
+    else:
+        names = sorted(str(label) for label in found)
+    _check_names(names, found, where, num_labels, note=MEANS_HIDDEN if HIDDEN_LABEL in labels else "")
+    _warn_of_names(names, where)
+    return tuple(names)
+
+
+def _check_lists(lists: list[list], where: str) -> None:
+    for several in lists:
+        if len(set(several)) < len(several):
+            how = "If it holds 0 or 1 for each class, give a column for each: label=first,second"
+            raise UserError(f"{where} has the list {several!r}, which names a class twice. {how}.")
+
+
+def _check_types(labels: list, where: str) -> None:
+    for label in labels:
+        if not isinstance(label, str | int):
+            needed = "a class is a text or an integer. Correct the data, or pass `regression` to predict numbers"
+            raise UserError(f"{where} has the label {label!r}; {needed}.")
+
+
+def _check_names(names: list[str], found: set, where: str, num_labels: int | None, note: str) -> None:
+    missing = sorted({str(label) for label in found} - set(names))
+    if missing:
+        needed = f"ids go from 0 to {len(names) - 1}. Correct them, name another column, or pass `num_labels`"
+        raise UserError(f"{where} has the class {missing[0]}; {needed}.")
+    if num_labels is None and (slips := _equal_but_for_spelling(names)):
+        how = "Make them one in the file (pandas: `.str.strip().str.lower()`)"
+        raise UserError(f"{where} has the classes {listed(slips)}. {how}, or pass `num_labels` ({len(names)}).")
+    if len(names) < 2:
+        have = f"{counted(len(names), 'class')} ({listed(names)})"
+        raise UserError(f"{where} has {have}; at least two are needed.{note}")
+
+
+def _equal_but_for_spelling(names: list[str]) -> list[str]:
+    """Groups of names that differ in case, in spaces at their ends or in Unicode's form alone: `'No' and 'no'`."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        plain = unicodedata.normalize("NFC", name).strip().lower()
+        groups.setdefault(plain, []).append(name)
+    return [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
+
+
+def _warn_of_names(names: list[str], where: str) -> None:
+    if str(HIDDEN_LABEL) in names:
+        logger.warning(f"{where} has the class -1.{MEANS_HIDDEN} If so here, remove these rows.")
+    if all(NUMBER_WITH_COMMA.fullmatch(name) for name in names):
+        how = "write them with a decimal point, and pass `regression`"
+        logger.warning(f"{where} has the classes {listed(names)}. If these are numbers, {how}.")
+    several = [name for name in names if "|" in name]
+    joins_others = any(set(name.split("|")) & set(names) for name in several)
+    if 2 * len(several) > len(names) or joins_others:
+        logger.warning(
+            f"{where} has the class {several[0]!r}. If a row may have several labels, its label must be a list, or a "
+            "column of 0 and 1 for each class."
+        )
+
+
+# ---- Writing
+
+
+class LabelIds:
+    """How the labels of a split become ids of classes or choices, lists of 0 and 1, or numbers.
+
+    Where all labels are whole numbers and none is a name, they are the ids.
+
+    Args:
+        task: what the labels are of.
+        names: the classes in the order of their ids. None of them: the labels are ids or numbers.
+        labels: those of the split, None for a missing one.
+        is_test: whether −1 may hide a label.
+    """
+
+    def __init__(self, task: Task, names: Sequence[str | int], labels: list, is_test: bool):
+        self.task = task
+        self.is_test = is_test
+        self.id_of = {str(name): place for place, name in enumerate(names)}
+        self.has_choices = TRAVERSALS[task.traversal].has_choices
+        given = [label for label in labels if label is not None]
+        are_other_integers = all(type(label) is int and str(label) not in self.id_of for label in given)
+        self.are_ids = not task.label_values and are_other_integers
+        self.are_ids_of_names = self.are_ids and len(self.id_of) > 0 and len(given) > 0
+
+    @property
+    def dtype(self) -> Value | List:
+        """The type of the column that is written."""
+        if self.task.multi_label:
+            return List(Value("float32"))
+        return Value("float32" if self.task.regression else "int64")
+
+    @property
+    def needed(self) -> str:
+        """What a label must be, for messages."""
+        names = listed(self.id_of)
+        if self.task.multi_label:
+            return f"a list of some of {names}, or [] for none; or, in a column for each, 0 or 1"
+        if self.id_of:
+            return f"one of {names}"
+        if self.task.regression:
+            return "a number such as 3 or 3.5"
+        if self.has_choices:
+            return "the place of a choice, 0 the first"
+        return f"a whole number from 0 to {self.task.num_labels - 1}"
+
+    def ends(self, rows: Dataset) -> list[int]:
+        """Of each row the number of its classes or choices, which an id is below."""
+        if self.has_choices and not self.id_of:
+            return num_choices(rows, self.task.columns["choices"])
+        end = len(self.id_of) or len(self.task.label_names) or MOST
+        return [end] * len(rows)
+
+    def convert(self, label: Any, end: int) -> float | int | list[float] | None:
+        """The id, number or list of a label; None for one that cannot be used."""
+        if self.task.multi_label:
+            return self._flags(label)
+        if str(label) in self.id_of:
+            return self.id_of[str(label)]
+        is_hidden = self.is_test and label == HIDDEN_LABEL
+        if self.are_ids or is_hidden or not self.id_of:
+            return self._number(label, end)
+        return None
+
+    def _flags(self, label: Sequence) -> list[float] | None:
+        given = {str(name) for name in label}
+        if not given <= self.id_of.keys():
+            return None
+        return [float(name in given) for name in self.id_of]
+
+    def _number(self, label: Any, end: int) -> float | int | None:
+        try:
+            number = float(label)
+        except (TypeError, ValueError):
+            return None
+        if self.task.regression:
+            return number if math.isfinite(number) else None
+        # Of classes, the collator refuses those below 0 with its own sentence, once it knows which label is hidden.
+        least = 0 if self.has_choices and not self.is_test else 1 - MOST
+        is_id = number.is_integer() and least <= number < end
+        return int(number) if is_id else None
+
+
+def num_choices(rows: Dataset, columns: str | list[str]) -> list[int]:
+    """The choices of each row, without blank cells at its end; `MOST` where the collator will refuse the row."""
+    if isinstance(columns, str):  # the collator refuses what is no list
+        return [len(given) if isinstance(given, list) else MOST for given in rows[columns]]
+    numbers = []
+    for cells in zip(*(rows[name][:] for name in columns), strict=True):
+        filled = [number for number, cell in enumerate(cells, start=1) if not is_missing(cell)]
+        numbers.append(filled[-1] if filled else MOST)
+    return numbers
+
+
+def write_labels(
+    rows: Dataset,
+    labels: list,
+    task: Task,
+    names: Sequence[str | int],
+    source: str,
+    split: str,
+    bad_texts: dict[int, str] | None = None,
+    skip_bad_rows: bool | None = None,
+) -> Dataset:
+    """The rows with ids or numbers in the column of the label; see [`LabelIds`].
+
+    A row of a test split may lack a label. Where rows are left out, a column `PLACE` keeps the others' places.
+
+    Args:
+        rows: have the task's columns.
+        labels: one for each row, None for a missing one.
+        task, names: as in `LabelIds`.
+        source: what the rows are called in messages.
+        split: the one that they are of.
+        bad_texts: rows that lack a text, each with the column that should hold it.
+        skip_bad_rows: whether rows that cannot be used are left out, not refused. `None`: that cannot be chosen.
+
+    Raises:
+        ValueError: rows lack a label or text that can be used.
+    """
+    is_test = split in task.test_splits
+    ids = LabelIds(task, names, labels, is_test)
+    if ids.are_ids_of_names:
+        first = next(iter(ids.id_of))
+        logger.warning_once(f"{source}: labels are read as places of classes: 0 is {first!r}, and so on.")
+    ends = ids.ends(rows)
+    converted: list[float | int | list[float] | None] = []
+    bad: dict[int, str] = {}
+    column = task.columns["label"]
+    for row, (label, end) in enumerate(zip(labels, ends, strict=True)):
+        new = None if label is None else ids.convert(label, end)
+        may_lack = is_test and label is None
+        if new is None and not may_lack:
+            bad[row] = column
+        converted.append(new)
+    bad.update(bad_texts or {})
+    kept = [row for row in range(len(rows)) if row not in bad]
+    if bad:
+        # No label is 0, and one is as high as the number of choices: they count from 1, and skipping would hide it.
+        count_from_1 = ids.has_choices and 0 not in converted and any(labels[row] == ends[row] for row in bad)
+        what = _describe_bad_rows(rows, bad, source, ids.needed)
+        if ids.id_of and any(labels[row] == HIDDEN_LABEL for row in bad):
+            what += f"{MEANS_HIDDEN} If it is a class, give the classes names."
+        if len(ids.id_of) > MANY_CLASSES and len(bad) > len(rows) / 2:
+            what += f" Is {column!r} the label?"
+        if count_from_1:
+            what += " No label is 0: if they count from 1, subtract 1 from each."
+        if not skip_bad_rows or not kept or count_from_1:
+            or_skip = ""
+            if skip_bad_rows is not None and kept:
+                or_skip = ", or pass `skip_bad_rows` to leave them out"
+            raise UserError(f"{what} Correct or remove them{or_skip}.")
+        logger.warning(f"{what} They are left out.")
+    column_names = rows.column_names
+    rows = rows.remove_columns(column).select(kept)
+    rows = rows.add_column(column, [converted[row] for row in kept], feature=ids.dtype)
+    if bad and PLACE not in column_names:
+        column_names = [*column_names, PLACE]
+        rows = rows.add_column(PLACE, kept)
+    return rows.select_columns(column_names)
+
+
+def _describe_bad_rows(rows: Dataset, bad: dict[int, str], source: str, needed: str) -> str:
+    first = sorted(bad)[:3]
+    shown = "; ".join(f"row {row}: column {bad[row]!r} has {rows[row][bad[row]]!r}" for row in first)
+    if len(bad) > len(first):
+        shown += f"; and {len(bad) - len(first)} more"
+    return (
+        f"{len(bad)} of {counted(len(rows), 'row')} of {source} lack a text or a label that can be used, counted from "
+        f"row 0: {shown}. The label needs {needed}."
+    )

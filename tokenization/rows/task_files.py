@@ -1,0 +1,163 @@
+"""The rows of the paper's tasks, from the hub or from files in a folder.
+
+Story Cloze is split as in the released `datasets.py`
+(https://github.com/openai/finetune-transformer-lm/blob/master/datasets.py).
+"""
+
+from itertools import chain
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset
+
+from ..errors import UserError
+from ..file_kinds import TASK_FILES
+from .columns import HIDDEN_LABEL
+from .files import read_file
+from .labels import read_labels, write_labels
+from .tasks import Task, get_task
+
+LOADING = Lock()  # `datasets` sometimes fails in two threads at once, by its progress bars
+HELD_OUT_SEED = 3535999445  # `seed` of the released datasets.py
+
+Parts = list[tuple[str, Dataset]]
+"""What a split consists of: each with the name of its source, for messages."""
+
+
+def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDict:
+    """The splits of a task, each with the columns of `task.columns` and no other.
+
+    Args:
+        task: a name for `get_task`, or a Task.
+        data_dir: folder with a file per split, such as train.jsonl (.jsonl, .jsonl.gz, .csv or .parquet), or a folder
+            that holds such a folder under the task's name. Default: download from the hub by `datasets`.
+
+    Labels become class or choice ids (int64), or numbers (float32) for regression. Only test splits may lack labels,
+    in some rows or in all; they keep every row of their file.
+
+    Raises:
+        ValueError: files, columns or labels are not what the task needs.
+        OSError: the hub fails.
+    """
+    task = get_task(task)
+    with LOADING:
+        parts = _from_hub(task) if data_dir is None else _from_folder(task, Path(data_dir))
+    splits = {}
+    for split, parts_of_split in parts.items():
+        splits[split] = concatenate_datasets([task_rows(rows, task, split, source) for source, rows in parts_of_split])
+    if task.held_out and task.train_split not in splits:
+        _hold_out(task, splits)
+    return DatasetDict({split: splits[split] for split in task.splits if split in splits})
+
+
+def _hold_out(task: Task, splits: dict[str, Dataset]) -> None:
+    """Divides the validation split of a task that has no other rows to train on."""
+    validation = next(iter(task.validation_splits), None)
+    if validation not in splits:
+        return
+    whole = splits[validation]
+    # The same rows in the same order as scikit-learn's train_test_split in the released code.
+    order = np.random.RandomState(HELD_OUT_SEED).permutation(len(whole))
+    splits[task.train_split] = whole.select(order[task.held_out :])
+    splits[validation] = whole.select(order[: task.held_out])
+
+
+def _from_hub(task: Task) -> dict[str, Parts]:
+    if task.hub_path is None:
+        raise UserError(f"Task {task.name!r} names no data set on the hub. Pass data_dir, a folder with its files.")
+    try:
+        loaded = load_dataset(task.hub_path, task.hub_config)
+    except OSError as error:
+        raise OSError(f"{error} Without the hub, pass data_dir, a folder with the files of {task.name!r}.") from error
+    splits = [split for split in task.splits if split in loaded]
+    return {split: [(f"split {split!r} of {task.hub_path}", loaded[split])] for split in splits}
+
+
+def _from_folder(task: Task, data_dir: Path) -> dict[str, Parts]:
+    # The task's own folder comes first: a parent of many data sets may hold a train file of its own.
+    names = dict.fromkeys((task.name, task.folder or task.name))
+    folders = [*(data_dir / name for name in names), data_dir]
+    for folder in folders:
+        files = {split: _files_of_split(folder, task, split) for split in task.splits}
+        if any(files.values()):
+            return {split: [(str(path), read_file(path)) for path in paths] for split, paths in files.items() if paths}
+    stems = chain.from_iterable(_stems(task, split) for split in task.splits)
+    raise UserError(
+        f"No file of task {task.name!r} found in {', '.join(map(str, folders))}. Needed: files named "
+        f"{', '.join(stems)} (at least one split), each ending in {', '.join(TASK_FILES)}."
+    )
+
+
+def _stems(task: Task, split: str) -> list[str]:
+    """The names of a split's files without their endings."""
+    return [f"{part}_{split}" for part in task.file_parts] or [split]
+
+
+def _files_of_split(folder: Path, task: Task, split: str) -> list[Path]:
+    """The files of a split's parts, or one file of the whole split; none if neither is complete."""
+    return _find_files(folder, _stems(task, split)) or _find_files(folder, [split])
+
+
+def _find_files(folder: Path, stems: list[str]) -> list[Path]:
+    """A file for each stem; none if one of them is missing."""
+    found = []
+    for stem in stems:
+        paths = [folder / f"{stem}{ending}" for ending in TASK_FILES]
+        existing = [path for path in paths if path.is_file()]
+        if not existing:
+            return []
+        found.append(existing[0])
+    return found
+
+
+def task_rows(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
+    """The rows with the task's columns only, each made of the first columns that the file has, labels as ids."""
+    label = task.columns["label"]
+    is_test = split in task.test_splits
+    sources = _column_sources(rows.column_names, task, source, may_lack_label=is_test)
+    for name, columns in sources.items():
+        rows = _make_column(rows, name, columns)
+    rows = rows.select_columns(list(sources))
+    if label not in sources:
+        return rows
+    labels = read_labels(rows, label)
+    if task.drop_unlabelled and not is_test and HIDDEN_LABEL in labels:
+        kept = [row for row, given in enumerate(labels) if given != HIDDEN_LABEL]
+        rows = rows.select(kept)
+        labels = [labels[row] for row in kept]
+    # An integer column under the task's own name has ids already.
+    is_as_released = sources[label] != (label,) or any(isinstance(given, str) for given in labels)
+    names = ()
+    if is_as_released and not task.regression:
+        names = task.label_values or task.label_names
+    return write_labels(rows, labels, task, names, source, split)
+
+
+def _column_sources(
+    column_names: list[str], task: Task, source: str, may_lack_label: bool
+) -> dict[str, tuple[str, ...]]:
+    """Of each column of the task those columns of the file that make it."""
+    sources = {}
+    for name in task.column_names:
+        candidates = ((name,), *task.column_sources.get(name, ()))
+        complete = [columns for columns in candidates if set(columns) <= set(column_names)]
+        if complete:
+            sources[name] = complete[0]
+        elif name != task.columns["label"] or not may_lack_label:
+            wanted = " or ".join(" + ".join(columns) for columns in candidates)
+            raise UserError(
+                f"{source} has no column {wanted}, which task {task.name!r} needs. Its columns: "
+                f"{', '.join(column_names)}. Needed: {', '.join(task.column_names)}. Rename them in the file."
+            )
+    return sources
+
+
+def _make_column(rows: Dataset, name: str, columns: tuple[str, ...]) -> Dataset:
+    """The rows with the texts of some columns as one, joined by a space."""
+    if columns == (name,):
+        return rows
+    if len(columns) == 1:
+        return rows.rename_column(columns[0], name)
+    texts = zip(*(rows[column][:] for column in columns), strict=True)
+    return rows.add_column(name, [" ".join(parts) for parts in texts])
