@@ -28,10 +28,8 @@ from pathlib import Path
 import torch
 from harness import machine, pretrain_flags, read_json, run_counted, save_result, train_tokenizer, words_of, write_json
 from torch import nn
-from transformers import MODEL_FOR_MULTIPLE_CHOICE_MAPPING
 
-from modeling_gpt1.training.families import FAMILIES
-from modeling_gpt1.training.preparation import OPENED_TYPES, OWN_TYPES
+from modeling_gpt1.families import FAMILIES
 from tokenization import get_task, load_task
 
 SIZES = "hidden_size=256,num_hidden_layers=4,num_attention_heads=4,intermediate_size=1024"
@@ -133,9 +131,9 @@ def best_rate(arguments: argparse.Namespace, family: str) -> float | None:
 
 def tasks_of(family: str) -> list[str]:
     """The tasks for which the family has a head: transformers' BART has none for multiple choice."""
-    config = FAMILIES[family].config_class
-    has_choices = config.model_type in (*OWN_TYPES, *OPENED_TYPES) or config in MODEL_FOR_MULTIPLE_CHOICE_MAPPING
-    return [task for task in TASKS if has_choices or get_task(task).traversal != "multiple_choice"]
+    known = FAMILIES[family]
+    config = known.make_config()
+    return [task for task in TASKS if known.has_head_for(get_task(task).traversal, config)]
 
 
 def long_run(arguments: argparse.Namespace, family: str) -> Step | None:

@@ -30,7 +30,7 @@ from tokenization.text.control_tokens import unknown_share
 from tokenization.wording import nearest
 
 from .. import GPT1Config
-from ..hub.model_kinds import packaged
+from ..families.opening import packaged
 from ..inference.devices import check_device, default_device
 from ..storage.writing import write_atomically
 from .entry import COMMANDS

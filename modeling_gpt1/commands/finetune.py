@@ -17,6 +17,7 @@ import json
 import logging
 import re
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,11 +35,12 @@ from tokenization.wording import counted, listed
 
 from .. import GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
 from ..configuration_gpt1 import is_regression
-from ..inference.task_scores import describe_prediction
+from ..families import family_of_checkpoint, family_of_config
+from ..families.opening import without_reports
+from ..inference.predictions import describe_prediction
 from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from ..training.launch import check_launch, end_processes
-from ..training.preparation import has_task_head, open_task_config
 from . import runs
 from .arguments import at_revision, check_model, check_unknown, parser_of, some_texts
 
@@ -168,7 +170,7 @@ def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: S
     """Checks that a model that is not trained has the head of the task."""
     if model_args.n_transfer is not None:
         raise UserError(f"--n_transfer {model_args.n_transfer} leaves layers to train. Pass --do_train as well.")
-    has = config.traversal if has_task_head(config) else None
+    has = config.traversal if family_of_config(config).has_task(config) else None
     if has is None or has != (data_args.traversal or has):
         raise UserError(
             f"Without --do_train the model must have a task head for {data_args.traversal or 'your files'}, named in "
@@ -334,7 +336,12 @@ def main(arguments: list[str]) -> None:
         peft_config = LoraConfig(r=model_args.lora_r, lora_alpha=2 * model_args.lora_r, lora_dropout=0.05)
     check_model("--model", start)
     opening = {"auto_model": model_args.auto_model, "trust_remote_code": model_args.trust_remote_code}
-    config = model_args.fresh_config() if start is None else open_task_config(start, **opening)
+    if start is None:
+        config = model_args.fresh_config()
+        family = family_of_config(config)
+    else:
+        family = family_of_checkpoint(start, **opening)
+        config = family.open_config(start, model_args.trust_remote_code)
     if not training_args.do_train:
         check_head(config, data_args, model_args)
     task, splits = load_data(data_args, config, training_args)
@@ -346,21 +353,19 @@ def main(arguments: list[str]) -> None:
     if not training_args.do_train:
         task = check_labels(task, splits, config)
     places = choose_rows(data_args, training_args, task, splits)
-    preparing = logging.getLogger(prepare_finetuning.__module__)
-    preparing.disabled = checkpoint is not None  # its weights take the place of those that are new
-    parts = prepare_finetuning(
-        config if start is None else start,
-        task,
-        model_args.tokenizer_name,
-        max_length=data_args.max_length,
-        pad_to_multiple_of=data_args.pad_to_multiple_of,
-        n_transfer=model_args.n_transfer,
-        ignore_mismatched_sizes=model_args.ignore_mismatched_sizes and training_args.do_train,
-        peft_config=peft_config,
-        both_orders=data_args.both_orders or (not training_args.do_train and getattr(config, "both_orders", False)),
-        **opening,
-    )
-    preparing.disabled = False
+    with nullcontext() if checkpoint is None else without_reports():
+        parts = prepare_finetuning(
+            config if start is None else start,
+            task,
+            model_args.tokenizer_name,
+            max_length=data_args.max_length,
+            pad_to_multiple_of=data_args.pad_to_multiple_of,
+            n_transfer=model_args.n_transfer,
+            ignore_mismatched_sizes=model_args.ignore_mismatched_sizes and training_args.do_train,
+            peft_config=peft_config,
+            both_orders=data_args.both_orders or (not training_args.do_train and family.reads_both_orders(config)),
+            **opening,
+        )
     tokenizer, collator = parts["processing_class"], parts["data_collator"]
     if training_args.do_train:
         tokenizer.model_max_length = collator.max_length  # also where that is the model's own

@@ -16,18 +16,17 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.hf_argparser import HfArg
 
-from tokenization import open_tokenizer
 from tokenization.errors import UserError
 from tokenization.file_kinds import to_utf8
 
-from .. import GPT1ForCausalLM, GPT1Int8Config, GPT1LSTMConfig, GPT1LSTMForCausalLM, continue_prompts
+from .. import GPT1Int8Config, continue_prompts
+from ..families import family_to_generate
 from ..inference.generation import encode_prompts
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
-from ..training.preparation import OPENED_TYPES, OWN_TYPES
 from .arguments import OpenedModel, check_unknown, read_with_model
 
 
@@ -71,13 +70,9 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
     options = {"dtype": args.dtype}
     if args.dtype == "int8":
         options = {"dtype": torch.float32, "quantization_config": GPT1Int8Config()}
-    model_type = PreTrainedConfig.get_config_dict(args.model)[0].get("model_type")
-    if model_type not in (None, *OWN_TYPES, *OPENED_TYPES):
-        known = ", ".join((*OWN_TYPES, *OPENED_TYPES))
-        raise UserError(f"--model {args.model} is a {model_type}. Pass a language model of one of the types {known}.")
-    model_class = GPT1LSTMForCausalLM if model_type == GPT1LSTMConfig.model_type else GPT1ForCausalLM
-    model = model_class.from_pretrained(args.model, device_map=args.device, **options)
-    return model, open_tokenizer(args.model)
+    family = family_to_generate(args.model)
+    model = family.open_language_model(args.model, device_map=args.device, **options)
+    return model, family.open_tokenizer(args.model)
 
 
 def read_prompts(path: Path) -> list[str]:

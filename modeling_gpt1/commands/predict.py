@@ -33,11 +33,11 @@ from tokenization.wording import counted
 
 from .. import prepare_finetuning
 from ..configuration_gpt1 import is_regression
-from ..inference.task_scores import number_of, predict_rows
+from ..families import family_of_checkpoint, family_of_config
+from ..inference.predictions import number_of, predict_rows
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.callbacks import readable
-from ..training.preparation import has_task_head, open_task_config
 from . import finetune
 from .arguments import OpenedModel, check_unknown, read_with_model, some_texts
 
@@ -73,7 +73,7 @@ def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task
     """The task that a fine-tuned folder stores, and the file's rows, whose labels are numbers if all can be."""
     given = finetune.parse_columns(args.columns)
     columns = {**(config.columns or {}), **given}
-    has_head = has_task_head(config)
+    has_head = family_of_config(config).has_task(config)
     if config.traversal is None or not columns or not has_head:
         lacks = "traversal or no columns (--columns) of a task" if has_head else "task head at [e]"
         raise UserError(f"{args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
@@ -113,9 +113,10 @@ def without_time(cell: Any) -> Any:
 def main(arguments: list[str]) -> None:
     args = read_with_model("predict", arguments)
     with one_save(args.model):
-        config = open_task_config(args.model, trust_remote_code=args.trust_remote_code)
+        family = family_of_checkpoint(args.model, trust_remote_code=args.trust_remote_code)
+        config = family.open_config(args.model, args.trust_remote_code)
         task, rows = load_rows(args, config)
-        opening = {"both_orders": getattr(config, "both_orders", False), "trust_remote_code": args.trust_remote_code}
+        opening = {"both_orders": family.reads_both_orders(config), "trust_remote_code": args.trust_remote_code}
         parts = prepare_finetuning(args.model, task, **opening)
     model, collator = parts["model"].eval().to(args.device), parts["data_collator"]
     collator.max_length = min(collator.max_length, collator.tokenizer.model_max_length)

@@ -28,22 +28,19 @@ from transformers.hf_argparser import HfArg
 from transformers.trainer import TRAINER_STATE_NAME
 
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts, unigram_perplexity
-from tokenization.corpus.noise import NextSentenceCollator
 from tokenization.errors import UserError
-from tokenization.text.control_tokens import check_vocabulary
 from tokenization.text.documents import find_files
 from tokenization.wording import counted
 
-from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
+from .. import GPT1PretrainingArguments, SampleCallback
+from ..families import FAMILIES, Family, family_to_pretrain
 from ..inference.checkpoints import number_of_words
 from ..storage.writing import publish_files
 from ..training.callbacks import SavePoints
 from ..training.checkpoint import INCOMPLETE_DIR, read_content
-from ..training.checks import check_embeddings
-from ..training.families import FAMILIES, Family, family_of
+from ..training.families import trainer_class_of
 from ..training.launch import check_launch, end_processes
 from ..training.measures import LEAST_VOCABULARY, prospect
-from ..training.preparation import load_model
 from . import runs
 from .arguments import PRESETS, check_model, check_unknown, parser_of
 
@@ -150,7 +147,7 @@ def check_run(
         raise UserError(f"{needs}. Pass --validation_files or --validation_split.")
     if model_args.model is None and family.is_causal:  # others add tokens of their tokenizer
         family.block_length(model_args.fresh_config(), corpus_args.block_length)
-    if corpus_args.streaming and family.collator_class is NextSentenceCollator:
+    if corpus_args.streaming and family.needs_stored_blocks:
         raise UserError(f"--streaming stores no blocks, but {family.name} draws from them. Leave it out.")
     for source in filter(None, map(corpus_args.source, ("train", "validation"))):
         training_texts(**source)  # reads the first piece
@@ -233,7 +230,10 @@ def main(arguments: list[str]) -> None:
         how = "and measures --validation_files; `gpt1 evaluate --tasks wikitext` measures a model that is there"
         raise UserError(f"This command always trains, {how}. Leave --{asked[0]} out.")
     check_model("--model", model_args.model)
-    family = FAMILIES[model_args.family or "gpt1"] if model_args.model is None else family_of(model_args.model)
+    if model_args.model is None:
+        family = FAMILIES[model_args.family or "gpt1"]
+    else:
+        family = family_to_pretrain(model_args.model)
     checkpoint = check_run(model_args, corpus_args, training_args, family)
     runs.set_up_logging(training_args, parser)
     set_seed(training_args.seed)
@@ -243,7 +243,7 @@ def main(arguments: list[str]) -> None:
         tokenizer = open_tokenizer(given)
     else:
         tokenizer = learn_tokenizer(corpus_args, training_args, model_args.num_merges or 40_000)
-    tokenizer = family.tokenizer_of(tokenizer)
+    tokenizer = family.pretraining_tokenizer(tokenizer)
     unknown = {"train": "", "validation": ""}
     if training_args.process_index == 0 and (model_args.tokenizer_name or model_args.model):
         for use in filter(corpus_args.source, unknown):
@@ -258,14 +258,11 @@ def main(arguments: list[str]) -> None:
             unknown[use] = f", {share:.1%} of the tokens unknown"
     is_fresh = model_args.model is None
     fresh = model_args.fresh_config(tokenizer) if is_fresh else None
-    model = family.model_class(fresh) if is_fresh else load_model(family.model_class, model_args.model)
+    model = family.make_language_model(fresh) if is_fresh else family.open_for_pretraining(model_args.model)
     longest = family.longest_sequence(model.config)
     # A fresh model has positions of its own, whatever model its tokenizer was saved with.
     tokenizer.model_max_length = longest if is_fresh else min(tokenizer.model_max_length, longest)
-    if family.trainer_class is GPT1PretrainingTrainer:
-        check_vocabulary(model.config, tokenizer)
-    else:
-        check_embeddings(model, tokenizer)
+    family.check_pretraining(model, tokenizer)
     block_length = family.block_length(model.config, corpus_args.block_length)
     with training_args.main_process_first(desc="preparing the corpus"):
         how = {"mix_documents": corpus_args.mix_documents, "num_proc": corpus_args.preprocessing_num_workers}
@@ -287,10 +284,10 @@ def main(arguments: list[str]) -> None:
             validation_blocks = watched if is_only_one else validation_blocks
             last = "" if is_only_one else " during training, of all at the end"
             lines.append(f"evaluation: of {most:,} of these blocks{last}")
-    trainer = family.trainer_class(
+    trainer = trainer_class_of(family)(
         model,
         training_args,
-        data_collator=family.collator(tokenizer, training_args.seed, train_blocks),
+        data_collator=family.pretraining_collator(tokenizer, training_args.seed, train_blocks),
         train_dataset=train_blocks,
         eval_dataset=watched,
         processing_class=tokenizer,

@@ -22,11 +22,10 @@ from tokenization.errors import UserError
 from tokenization.wording import counted, nearest
 
 from .. import GPT1Config
-from ..hub.model_kinds import without_adapter
+from ..families import FAMILIES, without_adapter
 from ..inference.devices import accelerator_name
 from ..training.callbacks import ProgressBar, ReadableLog
 from ..training.checkpoint import OF_OPTIMIZER, checkpoint_to_resume, newest_whole_checkpoint
-from ..training.families import FAMILIES, SIZES
 from .arguments import CommandParser, read_settings, with_flags
 
 logger = logging.getLogger(__name__)
@@ -61,8 +60,7 @@ class ModelArguments:
     def fresh_config(self, tokenizer: transformers.PreTrainedTokenizerBase | None = None) -> PreTrainedConfig:
         """The configuration given by --family and --config_overrides."""
         family = FAMILIES[self.family or "gpt1"]
-        sizes = () if family.name == "gpt1-lstm" else SIZES  # which each Transformer has, whatever it calls them
-        overrides = parse_overrides(self.config_overrides or "", family.config_class, sizes)
+        overrides = parse_overrides(self.config_overrides or "", family.config_class, family.common_sizes)
         try:
             config = family.make_config(tokenizer, **overrides)
             family.check_sizes(config)

@@ -13,23 +13,20 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig
 from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
 from tokenization.errors import UserError
 from tokenization.wording import counted
 
+from ..families import family_of_config
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import evaluate_zero_shot, get_heuristic, load_questions
-from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
+from ..inference.scoring import Scorer, scorer_class_of
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
-from ..training.preparation import has_task_head
 from .arguments import OpenedModel, at_revision, check_is_new, check_model, check_unknown, parser_of, some_texts
-
-AUTO_CLASSES = {CausalLMScorer: AutoModelForCausalLM, MaskedLMScorer: AutoModelForMaskedLM}
-AUTO_CLASSES[DenoisingLMScorer] = AutoModelForSeq2SeqLM
 
 
 @dataclass
@@ -59,7 +56,8 @@ class ScoringArguments(OpenedModel):
         self.model = at_revision(self.model, self.revision)
         check_model("--model", self.model)
         trust = {"trust_remote_code": self.trust_remote_code}
-        if Path(self.model or "-").is_dir() and has_task_head(AutoConfig.from_pretrained(self.model, **trust)):
+        config = AutoConfig.from_pretrained(self.model, **trust) if Path(self.model or "-").is_dir() else None
+        if config is not None and family_of_config(config).has_task(config):
             how = f"`gpt1 finetune --model {shlex.quote(self.model)} --do_eval --validation_file FILE`"
             print(f"The language model of {self.model} is asked; {how} scores its task head.", file=sys.stderr)
         return [{"model": self.model}] if self.checkpoints is None else saved_checkpoints(self.checkpoints)
@@ -69,8 +67,9 @@ class ScoringArguments(OpenedModel):
         trust = {"trust_remote_code": self.trust_remote_code}
         with one_save(model):
             tokenizer = open_tokenizer(self.tokenizer_name or model)
-            scorer_class = scorer_class or scorer_class_of(AutoConfig.from_pretrained(model, **trust))
-            loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=self.dtype, **trust)
+            config = AutoConfig.from_pretrained(model, **trust)
+            scorer_class = scorer_class or scorer_class_of(config)
+            loaded = family_of_config(config).open_language_model(model, dtype=self.dtype, **trust)
         return scorer_class(loaded.to(self.device), tokenizer, batch_tokens=self.batch_tokens, **options)
 
 

@@ -28,7 +28,6 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
-from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
 from tokenization.batches.plan import plan_batch
@@ -37,9 +36,10 @@ from tokenization.text.control_tokens import check_tokenizer
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
+from ..families import family_of_config
+from ..families.probing import longest_sequence, rounding_of, unchanged
 from ..modeling_gpt1 import CACHE, GPT1ForCausalLM
 from ..packing_gpt1 import MASKED_ROWS, packed_inputs, way_of_packing
-from .probing import longest_sequence, rounding_of, unchanged
 
 logger = logging.get_logger(__name__)
 
@@ -502,13 +502,12 @@ class DenoisingLMScorer(_WholeTextScorer):
             yield _score_alone(batch, logits, [len(group.context) for group in batch])
 
 
+SCORER_CLASSES = {"causal": CausalLMScorer, "masked": MaskedLMScorer, "denoising": DenoisingLMScorer}
+
+
 def scorer_class_of(config: PreTrainedConfig) -> type[Scorer]:
     """How a model's architecture scores text: the classes differ in `method`."""
-    if config.is_encoder_decoder:
-        return DenoisingLMScorer
-    # BERT and RoBERTa can be decoders, too.
-    is_masked = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
-    return MaskedLMScorer if is_masked else CausalLMScorer
+    return SCORER_CLASSES[family_of_config(config).objective]
 
 
 def _score_alone(batch: list[_Group], logits: torch.Tensor, starts: list[int]) -> _Scores:

@@ -14,9 +14,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from ..configuration_gpt1 import GPT1Config
+from ..families.gpt1 import OPENED_TYPES
 from ..inference.devices import accelerator_name
 from ..storage.reading import checksum_of_file
-from ..training.preparation import OPENED_TYPES
 
 # The files of a model's folder that decide how it behaves.
 MODEL_FILES = ("config.json", "tokenizer*.json", "vocab.json", "merges.txt", "*.safetensors", "pytorch_model*.bin")

@@ -28,8 +28,8 @@ from tokenization.errors import UserError
 from tokenization.rows.columns import PLACE
 from tokenization.wording import counted
 
+from ..families import without_adapter
 from ..hub.card import model_card
-from ..hub.model_kinds import without_adapter
 from ..storage.reading import checksum_of_file
 from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
 

@@ -1,44 +1,17 @@
 """Preparing a fine-tuning from a checkpoint and a task: model, tokenizer, collator and metrics."""
 
-import copy
 import os
-import re
-from functools import partial
 from typing import Any
 
-import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForMultipleChoice,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
-from transformers.utils import logging
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from tokenization import TraversalCollator, add_control_tokens, open_tokenizer
 from tokenization.errors import UserError
 from tokenization.rows.tasks import Task, compute_metrics_for, get_task
-from tokenization.text.control_tokens import keep_text_as_text
 
-from ..configuration_gpt1 import GPT1Config, has_choices
-from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from ..hub.model_kinds import HEADS, packaged
-from ..inference.probing import longest_sequence
-from ..layouts_gpt1 import base_of_adapter, open_adapter
-from ..modeling_gpt1 import GPT1DoubleHeadsModel
-from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel
-from .checks import check_collator_of_family, check_length, match_vocabulary
+from ..families import family_of_checkpoint, family_of_config
+from ..families.adapters import add_adapter
+from ..families.opening import packaged, reset_heads
 from .transfer import keep_first_layers
-
-logger = logging.get_logger(__name__)
-
-OWN_TYPES = (GPT1Config.model_type, GPT1LSTMConfig.model_type)
-# Folders of transformers that the classes of GPT-1 open.
-OPENED_TYPES = ("openai-gpt", "gpt2")
-DEFAULT_LENGTH = 512  # tokens, where neither model nor tokenizer has a limit
 
 
 def prepare_finetuning(
@@ -90,149 +63,69 @@ def prepare_finetuning(
     checkpoint = None if isinstance(model, PreTrainedConfig) else packaged(os.fspath(model))
     if checkpoint is None and tokenizer is None:
         raise UserError("A fresh model has no tokenizer beside it. Pass one as `tokenizer`.")
-    config = model if checkpoint is None else open_task_config(checkpoint, auto_model, trust_remote_code)
-    is_own = isinstance(config, (GPT1Config, GPT1LSTMConfig))
-    if n_transfer is not None and not (is_own and checkpoint and peft_config is None):
-        what = f"a model of type {config.model_type!r}" if checkpoint else "a fresh model"
-        raise UserError(
-            f"`n_transfer` is {n_transfer}, but only layers of a saved GPT-1 can be reset, which is then trained "
-            f"whole, and this is {what if peft_config is None else 'an adapter, saved without them'}. Leave it out."
-        )
+    if checkpoint is None:
+        family, config = family_of_config(model), model
+    else:
+        family = family_of_checkpoint(checkpoint, auto_model, trust_remote_code)
+        config = family.open_config(checkpoint, trust_remote_code)
+    if n_transfer is not None:
+        check_transfer(n_transfer, family.resets_layers, config, checkpoint, peft_config)
     if checkpoint is not None and not ignore_mismatched_sizes:
-        _check_head(checkpoint, config, task)
+        family.check_head(checkpoint, config, task)
     set_task(config, task)
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        place = tokenizer or checkpoint
-        tokenizer = open_tokenizer(place) if is_own else open_family_tokenizer(place, trust_remote_code)
-    options = {"num_labels": len(task.label_names) or None, "regression": task.regression}
-    options |= {"multi_label": task.multi_label, "pad_to_multiple_of": pad_to_multiple_of}
-    # In the user's own regression data −1 is an ordinary label.
-    options["hidden_label"] = None if task.regression and task.hub_path is None else -1
-    collator_of = partial(TraversalCollator, tokenizer, task.traversal, task.columns, **options)
-    # dtype of the weights; the trainer's `bf16` computes in half precision
-    opening = {"config": config, "dtype": torch.float32, "ignore_mismatched_sizes": ignore_mismatched_sizes}
-    if is_own:
-        add_control_tokens(tokenizer)
-        collator = collator_of(max_length=config.max_position_embeddings if max_length is None else max_length)
-        check_length(collator, config.max_position_embeddings, " (`max_position_embeddings`)")
-        model_class = GPT1LSTMDoubleHeadsModel if isinstance(config, GPT1LSTMConfig) else GPT1DoubleHeadsModel
-        if checkpoint is None:
-            config.vocab_size = len(tokenizer)
-            model = model_class(config)
-        else:
-            model = load_model(model_class, checkpoint, **opening)
-            if n_transfer is not None:
-                keep_first_layers(model, n_transfer)
-        add_control_tokens(tokenizer, model)
+        tokenizer = family.open_tokenizer(tokenizer or checkpoint, trust_remote_code)
+    collator = family.finetuning_collator(
+        config,
+        tokenizer,
+        task,
+        max_length=max_length,
+        pad_to_multiple_of=pad_to_multiple_of,
+        both_orders=both_orders,
+    )
+    if checkpoint is None:
+        model = family.make_task_model(config, tokenizer)
     else:
-        opening["trust_remote_code"] = trust_remote_code
-        is_choice = has_choices(task.traversal)
-        auto_class = AutoModelForMultipleChoice if is_choice else AutoModelForSequenceClassification
-        base = base_of_adapter(checkpoint)
-        if base is None:
-            model = load_model(auto_class, checkpoint, **opening)
-        elif peft_config is not None:
-            told = f"{checkpoint} is an adapter of a {config.model_type}, on which no other can lie"
-            raise UserError(f"{told}. Train it without `peft_config`, or save the model that this function opens.")
-        else:
-            model = open_adapter(auto_class.from_pretrained, checkpoint, base, **opening)
-        match_vocabulary(model, tokenizer)
-        longest = max_length or longest_sequence(model, tokenizer) or DEFAULT_LENGTH
-        collator = collator_of(max_length=longest, both_orders=both_orders)
-        check_collator_of_family(model, collator)
-    if ignore_mismatched_sizes:  # `from_pretrained` has loaded a head of the same size
-        fresh = heads_of(type(model)(model.config))
-        for name, head in heads_of(model).items():
-            head.load_state_dict(fresh[name].state_dict())
+        model = family.open_task_model(
+            checkpoint,
+            config,
+            ignore_mismatched_sizes=ignore_mismatched_sizes,
+            trust_remote_code=trust_remote_code,
+            gets_adapter=peft_config is not None,
+        )
+    if n_transfer is not None:
+        keep_first_layers(model, n_transfer)
+    family.complete_task_model(model, tokenizer, collator, max_length)
+    if ignore_mismatched_sizes:
+        reset_heads(model)
     if max_length is not None:
         tokenizer.model_max_length = collator.max_length  # kept with the model, so that predictions read as much
+    if peft_config is not None:
+        model = add_adapter(family, model, tokenizer, peft_config)
     return {
-        "model": model if peft_config is None else add_adapter(model, tokenizer, peft_config),
+        "model": model,
         "processing_class": tokenizer,
         "data_collator": collator,
         "compute_metrics": compute_metrics_for(task),
     }
 
 
-def add_adapter(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, peft_config: Any) -> torch.nn.Module:
-    """The model with an adapter of PEFT, which is trained with the head and GPT-1's control tokens.
-
-    Raises:
-        ValueError: the model has no place, so that nobody could open the adapter.
-    """
-    from peft import PeftConfig, get_peft_model
-
-    if not isinstance(peft_config, PeftConfig) or peft_config.task_type in ("CAUSAL_LM", "SEQ_2_SEQ_LM"):
-        kind = getattr(peft_config, "task_type", type(peft_config).__name__)
-        raise UserError(f"`peft_config` is a {kind}. Pass one like `LoraConfig(r=16)`, without another `task_type`.")
-    if not model.name_or_path:
-        raise UserError("An adapter is saved without its base, which is fresh. Save and open it, or train it whole.")
-    peft_config = copy.deepcopy(peft_config)
-    peft_config.modules_to_save = peft_config.modules_to_save or list(heads_of(model))
-    if peft_config.target_modules is None:
-        peft_config.target_modules = "all-linear"
-    if hasattr(model, "task_head"):  # SEQ_CLS would save its layer `score`, as another module, beside the head
-        peft_config.task_type = None
-    tied = [name for name in ("lm_head", "tokens_embed") if name in peft_config.target_modules]
-    if hasattr(model, "task_head") and tied == ["lm_head"]:  # merging would lose what the tokens' rows have learnt
-        has = "`target_modules` has lm_head, which is one weight with the embeddings of the control tokens"
-        raise UserError(f"{has}. Leave it out, or add tokens_embed.")
-    if hasattr(model, "task_head") and getattr(peft_config, "trainable_token_indices", ()) is None and not tied:
-        names = ("start_token_id", "delimiter_token_id", "extract_token_id")
-        peft_config.trainable_token_indices = [getattr(tokenizer, name) for name in names]
-    return get_peft_model(model, peft_config)
-
-
-def _check_head(checkpoint: str, config: PreTrainedConfig, task: Task) -> None:
-    """Refuses a checkpoint with a task head for other classes."""
-    heads = [name for name in config.architectures or () if name.endswith(HEADS)]
-    is_own = isinstance(config, (GPT1Config, GPT1LSTMConfig))
-    if (config.traversal is None) if is_own else not heads:
+def check_transfer(
+    n_transfer: int, resets_layers: bool, config: PreTrainedConfig, checkpoint: str | None, peft_config: Any | None
+) -> None:
+    """Refuses `n_transfer` for a model whose layers cannot be reset, or are not saved."""
+    if resets_layers and checkpoint is not None and peft_config is None:
         return
-    # A head of multiple choice gives each choice one score, whatever the configuration calls `num_labels`.
-    num_scores = 1 if not is_own and heads[0].endswith("ForMultipleChoice") else config.num_labels
-    names = [str(config.id2label[number]) for number in range(config.num_labels)]
-    # Names that nobody gave say nothing.
-    is_known = task.label_names and not any(re.fullmatch(r"LABEL_\d+", name) for name in names)
-    if num_scores != task.num_labels:
-        facts = f"has {num_scores} scores, but {task.name} needs {task.num_labels}"
-    elif is_known and [name.lower() for name in names] != [name.lower() for name in task.label_names]:
-        facts = f"scores the classes {', '.join(names)}, but those of {task.name} are {', '.join(task.label_names)}"
+    if peft_config is not None:
+        what = "an adapter, saved without them"
+    elif checkpoint is not None:
+        what = f"a model of type {config.model_type!r}"
     else:
-        return
-    raise UserError(f"The task head of {checkpoint} {facts}. Pass `ignore_mismatched_sizes` to train a new head.")
-
-
-def heads_of(model: PreTrainedModel) -> dict[str, torch.nn.Module]:
-    """The parts of a model with weights beside its base and its language-model head."""
-    others = (model.base_model, model.get_output_embeddings())
-    parts = {name: part for name, part in model.named_children() if all(part is not other for other in others)}
-    return {name: part for name, part in parts.items() if any(True for _ in part.parameters())}
-
-
-def open_task_config(checkpoint: str, auto_model: bool = False, trust_remote_code: bool = False) -> PreTrainedConfig:
-    """The configuration of a folder or hub id, as the class that `prepare_finetuning` fine-tunes has it.
-
-    Folders of openai-gpt and GPT-2 open as GPT-1, unless `auto_model` says otherwise or transformers' own classes
-    fine-tuned them. The configuration of another family gets the task's fields, None if it has no task.
-    """
-    content = PreTrainedConfig.get_config_dict(checkpoint)[0]
-    model_type = content.get("model_type")
-    if model_type == GPT1LSTMConfig.model_type:
-        return GPT1LSTMConfig.from_pretrained(checkpoint)
-    is_opened = model_type in OPENED_TYPES and not auto_model and "traversal" not in content
-    if is_opened or model_type in (None, GPT1Config.model_type):
-        return GPT1Config.from_pretrained(checkpoint)
-    config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=trust_remote_code)
-    for name in ("traversal", "columns"):
-        setattr(config, name, getattr(config, name, None))
-    return config
-
-
-def has_task_head(config: PreTrainedConfig) -> bool:
-    """Whether the model has a task head, which reads the extract token in a GPT-1."""
-    names = config.architectures if getattr(config, "extract_token_id", 0) is not None else ()
-    return any(name.endswith(("DoubleHeadsModel", *HEADS)) for name in names or ())
+        what = "a fresh model"
+    raise UserError(
+        f"`n_transfer` is {n_transfer}, but only layers of a saved GPT-1 can be reset, which is then trained whole, "
+        f"and this is {what}. Leave it out."
+    )
 
 
 def set_task(config: PreTrainedConfig, task: Task) -> None:
@@ -245,35 +138,3 @@ def set_task(config: PreTrainedConfig, task: Task) -> None:
     names = task.label_names or ("LABEL_0",)
     config.id2label = dict(enumerate(names))
     config.label2id = {name: label_id for label_id, name in enumerate(names)}
-
-
-def load_model(model_class, checkpoint: str, **opening: Any) -> PreTrainedModel:
-    """`from_pretrained`, whose report is one line: a task head is new whenever a language model is fine-tuned."""
-    reporter = logging.get_logger("transformers.modeling_utils")
-
-    def is_other(record) -> bool:
-        return "LOAD REPORT" not in record.getMessage()
-
-    reporter.addFilter(is_other)
-    try:
-        model, found = model_class.from_pretrained(checkpoint, output_loading_info=True, **opening)
-    finally:
-        reporter.removeFilter(is_other)
-    new = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
-    if opening.get("ignore_mismatched_sizes"):  # heads of the same size become new, too
-        new |= {f"{head}.{name}" for head, part in heads_of(model).items() for name in part.state_dict()}
-    for what, names in (("New weights, drawn at random", new), ("Weights left out", found["unexpected_keys"])):
-        if names:
-            others = f" and {len(names) - 4} more" if len(names) > 4 else ""
-            logger.warning(f"{what}: {', '.join(sorted(names)[:4])}{others}.")
-    return model
-
-
-def open_family_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or hub id. Without a padding token it pads with its end-of-text token."""
-    tokenizer = AutoTokenizer.from_pretrained(name_or_path, trust_remote_code=trust_remote_code)
-    if tokenizer.pad_token is None and (end := tokenizer.eos_token) is not None:
-        tokenizer.pad_token = end
-        logger.warning(f"The tokenizer has no padding token: it pads with its end-of-text token, {end}.")
-    keep_text_as_text(tokenizer)
-    return tokenizer

@@ -5,34 +5,34 @@ does stays there. These classes add the component losses, their exact evaluation
 `trainer_internals.py` adds exact resume and atomic checkpoints.
 """
 
-import re
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from huggingface_hub import CommitInfo
 from torch.utils.data import DataLoader
-from transformers import DataCollatorWithPadding, PreTrainedModel, TrainingArguments, default_data_collator
+from transformers import (
+    DataCollatorWithPadding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainingArguments,
+    default_data_collator,
+)
 from transformers.trainer_utils import BestRun, EvalLoopOutput, has_length
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
 
 from tokenization import TraversalCollator
 from tokenization.errors import UserError
-from tokenization.text.control_tokens import check_vocabulary
 
-from ..configuration_gpt1 import is_regression
+from ..families import Family, family_of_model, without_adapter
 from ..hub.card import write_model_card
-from ..hub.model_kinds import is_of_gpt1, is_task_model, without_adapter
 from ..hub.push import check_right_to_write, explained, log_failure, upload_result
-from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_labels, task_loss, task_losses
 from .arguments import check_arguments
-from .checks import check_collator, check_collator_of_family, check_padding, match_vocabulary
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, set_up_fsdp
@@ -107,6 +107,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def _check(self, model: torch.nn.Module) -> PreTrainedModel:
         """Checks the model inside an adapter, and returns it."""
         own_model = without_adapter(model)
+        self.family: Family = family_of_model(own_model)
         self._check_model(own_model)
         adapter = getattr(model, "active_peft_config", None)
         if adapter is not None and adapter.is_prompt_learning and isinstance(self.data_collator, TraversalCollator):
@@ -117,16 +118,24 @@ class _GPT1BaseTrainer(ResumableTrainer):
             )
         return own_model
 
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """The tokenizer that is saved with the model: that of the trainer, or else of its collator."""
+        return self.processing_class or getattr(self.data_collator, "tokenizer", None)  # any collator may be given
+
     def _check_model(self, model: PreTrainedModel) -> None:
+        """Checks the model and what belongs to it, and prepares it for training."""
+        raise NotImplementedError
+
+    def _prepare_own_model(self, model: PreTrainedModel) -> None:
+        """Prepares a model of this package for training."""
         choose_cpu_attention(model, self.args.device)
-        model.pack_sequences &= getattr(self.args, "pack_sequences", True)
-        tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
-        if tokenizer is None:
+        model.pack_sequences &= getattr(self.args, "pack_sequences", True)  # transformers' arguments have no such one
+        if self.tokenizer is None:
             return
-        check_vocabulary(model.config, tokenizer)
         for settings in (model.config, getattr(model, "generation_config", None)):
             if settings is not None and settings.pad_token_id is None:
-                settings.pad_token_id = tokenizer.pad_token_id
+                settings.pad_token_id = self.tokenizer.pad_token_id
 
     def training_step(self, *args, **kwargs):
         with compiled_blocks(self._own_model, self._compiled_parts):
@@ -160,11 +169,15 @@ class _GPT1BaseTrainer(ResumableTrainer):
         output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
         if self._example_losses:
             losses = self._evaluated_losses(torch.cat(self._example_losses).cpu().double())
-            methods = [type(self).compute_loss] + [type(self._own_model).forward] * is_of_gpt1(self._own_model)
-            if not all(re.search(r"^modeling_gpt1\.|\.modeling_gpt1$", method.__module__) for method in methods):
-                del losses["loss"]  # a subclass may add to it
+            if not self._has_known_loss():
+                del losses["loss"]
             output.metrics.update({f"{metric_key_prefix}_{name}": loss for name, loss in losses.items()})
         return output
+
+    def _has_known_loss(self) -> bool:
+        """Whether trainer and model compute the loss as this package does: a subclass of either may add to it."""
+        known = (_GPT1BaseTrainer.compute_loss, GPT1Trainer.compute_loss)
+        return type(self).compute_loss in known and self.family.has_known_loss(self._own_model)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         """Losses of a data set, computed from the model's `example_losses`, a row per example."""
@@ -253,59 +266,65 @@ class GPT1Trainer(_GPT1BaseTrainer):
         ValueError: before training starts, if model, tokenizer, collator and arguments do not fit together.
     """
 
-    def _check_model(self, model: PreTrainedModel) -> None:
-        lm_coef = getattr(self.args, "lm_coef", None)
-        if lm_coef and not hasattr(model, "lm_head"):
-            raise UserError(
-                f"`lm_coef` is {lm_coef}, but {type(model).__name__} has no language-model head beside the task's, as "
-                "only GPT-1's double heads do. Open the checkpoint with GPT1DoubleHeadsModel, or leave `lm_coef` out."
-            )
-        if not hasattr(model, "task_head"):
-            self._check_other_family(model)
-            return
-        super()._check_model(model)
-        if lm_coef is not None:
-            model.config.lm_coef = lm_coef
-            model.config.validate()
-        if not self._has_own_loss and hasattr(model, "lm_head") and model.config.lm_coef:
-            raise UserError(
-                f"`lm_coef` is {model.config.lm_coef}, but `compute_loss_func` would replace the model's loss and "
-                "with it the auxiliary objective. Pass `lm_coef=0`, or leave `compute_loss_func` out."
-            )
-        if hasattr(model, "lm_head") and not model.config.tie_word_embeddings and not model.config.lm_coef:
-            self.args.ddp_find_unused_parameters = True  # the head takes no part in the loss
-        check_collator(model.config, self.data_collator)
+    @property
+    def _lm_coef(self) -> float | None:
+        """λ of the arguments; None leaves the model's own."""
+        return getattr(self.args, "lm_coef", None)  # transformers' arguments have none
 
-    def _check_other_family(self, model: PreTrainedModel) -> None:
-        if not is_task_model(model):
+    def _check_model(self, model: PreTrainedModel) -> None:
+        if not self.family.has_task_head(model):
             raise UserError(
                 f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
                 "checkpoint with `prepare_finetuning`, or pre-train it with GPT1PretrainingTrainer."
             )
+        if self._lm_coef and not self.family.has_auxiliary_loss(model):
+            raise UserError(
+                f"`lm_coef` is {self._lm_coef}, but {type(model).__name__} has no language-model head beside the "
+                "task's, as only GPT-1's double heads do. Open the checkpoint with GPT1DoubleHeadsModel, or leave "
+                "`lm_coef` out."
+            )
+        if self.family.has_example_losses:
+            self._prepare_own_model(model)
+        else:
+            self._prepare_classifier(model)
+        if self.family.has_auxiliary_loss(model):
+            self._prepare_auxiliary_loss(model)
+        self.family.check_finetuning(model, self.tokenizer, self.data_collator)
+
+    def _prepare_auxiliary_loss(self, model: PreTrainedModel) -> None:
+        """Gives the model λ, and checks that nothing replaces its loss."""
+        config = model.config
+        if self._lm_coef is not None:
+            config.lm_coef = self._lm_coef
+            config.validate()
+        if not self._has_own_loss and config.lm_coef:
+            raise UserError(
+                f"`lm_coef` is {config.lm_coef}, but `compute_loss_func` would replace the model's loss and with it "
+                "the auxiliary objective. Pass `lm_coef=0`, or leave `compute_loss_func` out."
+            )
+        if not config.tie_word_embeddings and not config.lm_coef:
+            self.args.ddp_find_unused_parameters = True  # the head takes no part in the loss
+
+    def _prepare_classifier(self, model: PreTrainedModel) -> None:
+        """Prepares a classifier of transformers: this trainer computes its loss from its scores."""
         model.config.use_cache = self.args.use_cache = False  # a classifier generates nothing
         # The base of some classifiers has weights that no score depends on. None: as transformers chooses.
         self.args.ddp_find_unused_parameters = self.args.ddp_find_unused_parameters or None
-        tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
-        if tokenizer is not None:
-            match_vocabulary(model, tokenizer)
-        check_collator_of_family(model, self.data_collator)
-        if isinstance(self.data_collator, TraversalCollator):
-            check_padding(model, self.data_collator)
         self.model_accepts_loss_kwargs = False  # the model is called without labels
         if self._has_own_loss:
-            settings = _loss_settings(model)
+            settings = self.family.loss_settings(model.config)
             self.compute_loss_func = lambda outputs, labels, num_items_in_batch: task_loss(
                 outputs["logits"], labels, settings, num_items_in_batch
             )
 
     def begin_run(self) -> None:
         super().begin_run()
-        if getattr(self.args, "lm_coef", None) is not None and hasattr(self._own_model, "lm_head"):
-            self._own_model.config.lm_coef = self.args.lm_coef  # a search sets it after it has made the model
+        if self._lm_coef is not None and self.family.has_auxiliary_loss(self._own_model):
+            self._own_model.config.lm_coef = self._lm_coef  # a search sets it after it has made the model
 
     def _scores(self, model: torch.nn.Module) -> Callable:
-        """The model, or the scores of a model of another family on the same batches."""
-        return model if hasattr(self._own_model, "task_head") else TaskScores(model, self._own_model)
+        """What gives the scores of a batch."""
+        return self.family.scores_of(model, self._own_model)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(self._scores(model), inputs, True, num_items_in_batch)
@@ -322,7 +341,8 @@ class GPT1Trainer(_GPT1BaseTrainer):
         if example_losses is not None or "labels" not in inputs:
             return example_losses
         # A model with the task head alone returns only their mean.
-        losses = task_losses(outputs["logits"], inputs["labels"], _loss_settings(self._own_model))
+        settings = self.family.loss_settings(self._own_model.config)
+        losses = task_losses(outputs["logits"], inputs["labels"], settings)
         return torch.stack([losses, count_labels(inputs["labels"])], dim=1)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
@@ -342,11 +362,6 @@ class GPT1Trainer(_GPT1BaseTrainer):
 
 
 TaskTrainer = GPT1Trainer
-
-
-def _loss_settings(model: PreTrainedModel) -> SimpleNamespace:
-    """What the task's loss reads of a configuration of any family."""
-    return SimpleNamespace(problem_type="regression" if is_regression(model.config) else model.config.problem_type)
 
 
 class GPT1PretrainingTrainer(_GPT1BaseTrainer):
@@ -369,13 +384,16 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         return super()._check(model)
 
     def _check_model(self, model: PreTrainedModel) -> None:
-        if not is_of_gpt1(model) or is_task_model(model) or not hasattr(model, "lm_head"):
+        family = self.family
+        if not family.has_example_losses or family.has_task_head(model) or not family.has_lm_head(model):
             raise UserError(
                 "GPT1PretrainingTrainer pre-trains GPT1ForCausalLM and GPT1LSTMForCausalLM, but the model is "
                 f"{type(model).__name__}. Open the checkpoint with one of these, pass a model with a task head to "
                 "GPT1Trainer, or one of another family to FamilyPretrainingTrainer."
             )
-        super()._check_model(model)
+        self._prepare_own_model(model)
+        if self.tokenizer is not None:
+            family.check_pretraining(model, self.tokenizer)
 
     def training_step(self, model, inputs, *args, **kwargs):
         if self.throughput.window is None:

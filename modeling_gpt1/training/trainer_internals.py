@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from tokenization.errors import UserError
 
-from ..hub.model_kinds import without_adapter
+from ..families import without_adapter
 from ..storage.locking import one_writer
 from ..storage.writing import check_folder
 from . import checkpoint

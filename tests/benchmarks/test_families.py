@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from modeling_gpt1.commands.arguments import parser_of
-from modeling_gpt1.training.families import FAMILIES
+from modeling_gpt1.families import FAMILIES
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_what_is_read_of_a_family(families, arguments, plain_tokenizer):
     assert families.read_row(arguments, "roberta") is None
     family = FAMILIES["roberta"]
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    built = family.model_class(family.make_config(family.tokenizer_of(plain_tokenizer), **sizes))
+    built = family.model_class(family.make_config(family.pretraining_tokenizer(plain_tokenizer), **sizes))
     built.save_pretrained(model.folder / "out")
     log, seen = [], "num_input_tokens_seen"
     for tokens, speed, loss in ((720_000, 100.0, 3.0), (1_800_000, 300.0, None), (2_520_000, 200.0, 1.5)):

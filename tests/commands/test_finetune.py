@@ -21,7 +21,7 @@ from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT
 from modeling_gpt1.commands import entry, finetune, predict, runs
 from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.commands.entry import one_sentence
-from modeling_gpt1.training import preparation
+from modeling_gpt1.families.gpt1 import GPT1Family
 from tokenization import Task, TraversalCollator
 
 SIZE = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,max_position_embeddings=64"
@@ -515,6 +515,11 @@ def places(tmp_path):
     return {**files, "model": tmp_path / "model", "task": tmp_path / "task"}
 
 
+def no_model_is_opened(monkeypatch) -> None:
+    monkeypatch.setattr(GPT1Family, "make_task_model", None)
+    monkeypatch.setattr(GPT1Family, "open_task_model", None)
+
+
 def refusal(words: list[str], *parts: str, **places) -> None:
     """The command ends with a sentence that has the parts."""
     told = support.refusals.refusal(finetune.main, [word.format(**places) for word in words])
@@ -523,13 +528,13 @@ def refusal(words: list[str], *parts: str, **places) -> None:
 
 @pytest.mark.parametrize(("words", "parts"), [(words, parts) for words, *parts in REFUSALS])
 def test_refuses_before_a_model_is_loaded(words, parts, places, tmp_path, monkeypatch):
-    monkeypatch.setattr(preparation, "GPT1DoubleHeadsModel", None)  # none can be made or loaded
+    no_model_is_opened(monkeypatch)
     refusal([*words, *training(tmp_path / "output")], *parts, **places)
 
 
 @pytest.mark.parametrize("more", [["--max_length", "65"], ["--max_length", "60", "--pad_to_multiple_of", "65"]])
 def test_refuses_too_long_sequences_before_rows_are_read(more, tokenizer_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(preparation, "GPT1DoubleHeadsModel", None)  # none can be made or loaded
+    no_model_is_opened(monkeypatch)
     monkeypatch.setattr(finetune, "check_rows", lambda *_: pytest.fail("rows were read"))
     words = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *more]
     refusal([*words, *training(tmp_path / "output")], "up to 65 tokens", "positions for 64", "smaller `max_length`")

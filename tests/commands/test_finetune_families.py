@@ -15,7 +15,7 @@ from support.refusals import refusal
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, prepare_finetuning
 from modeling_gpt1.commands import finetune, predict
-from modeling_gpt1.inference.probing import longest_sequence
+from modeling_gpt1.families.probing import longest_sequence
 from tokenization import Task, load_files
 
 PAIRS = [("ann sees the fish", "she is old"), ("the cat is new", "fish"), ("ben goes home", "a lazy dog eats")]

@@ -22,8 +22,8 @@ from transformers import (
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMForSequenceClassification
 from modeling_gpt1.commands import finetune, generate, pretrain
+from modeling_gpt1.families import FAMILIES
 from modeling_gpt1.training import measures
-from modeling_gpt1.training.families import FAMILIES
 from tokenization import GPT1Tokenizer
 
 SENTENCES = ("The cat sat on the mat.", "A dog saw the cat.", "Then the dog ran home, and the cat slept.")
@@ -500,7 +500,7 @@ def test_a_fresh_model_has_its_own_positions(books, bpe, tmp_path):
 def test_a_vocabulary_that_does_not_fit_is_told_before_the_corpus_is_read(books, bpe, tmp_path, monkeypatch):
     monkeypatch.setattr(pretrain, "load_blocks", lambda *_, **__: pytest.fail("the corpus was read"))
     for family, name in (("gpt1", "gpt1"), ("roberta", "roberta")):
-        tokenizer = FAMILIES[family].tokenizer_of(GPT1Tokenizer.from_pretrained(bpe))
+        tokenizer = FAMILIES[family].pretraining_tokenizer(GPT1Tokenizer.from_pretrained(bpe))
         sizes = dict(pair.split("=") for pair in SMALL.split(","))
         config = FAMILIES[family].make_config(tokenizer, **{size: int(value) for size, value in sizes.items()})
         config.vocab_size -= 1

@@ -46,7 +46,7 @@ WRONG = [
     ([*TEXT, "--tokenizer_name", "runs/bok"], "runs/bok is no folder here, and no id of the hub whose tokenizer"),
     ([*TEXT, "--tokenizer_name", "{0}/bok"], "There is no folder {0}/bok. Pass one with a tokenizer, or a hub id"),
     ([*GENERATE, "{0}/bare", "--prompts", "a"], "{0}/bare has no tokenizer"),
-    ([*GENERATE, "{0}/roberta", "--prompts", "a"], "--model {0}/roberta is a roberta"),
+    ([*GENERATE, "{0}/roberta", "--prompts", "a"], "{0}/roberta is a roberta"),
     (["predict", "m", "--file", "{0}/train.csv", "--output_file", "o.xlsx"], "--output_file o.xlsx", ".csv or .jsonl"),
     (["predict", "m", "--file", "f.csv", "--keep", "label"], "--keep label is", "--columns label=NAME", "`index`"),
     ([*TEXT, "--tokenizer_name", "{0}/model", "--num_merges", "9"], "--num_merges 9", "Leave one of them out"),

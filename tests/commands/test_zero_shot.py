@@ -10,8 +10,8 @@ from support.tiny import SPLIT_IN_TWO_WAYS
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import zero_shot
+from modeling_gpt1.families import FAMILIES
 from modeling_gpt1.inference.heuristics import load_questions
-from modeling_gpt1.training.families import FAMILIES
 from tokenization import GPT1Tokenizer
 
 PAIRS = [("the old farmer smiled", "smiled old the farmer the"), ("he paid for it", "paid it he for for")]
@@ -116,7 +116,7 @@ def test_openai_gpt_scores_as_the_folder_converted_from_it(openai_gpt_folder, pl
 )
 def test_the_method_follows_from_the_architecture(plain_tokenizer, data_dir, tmp_path, capsys, family, method):
     family, output = FAMILIES[family], tmp_path / "results.json"
-    tokenizer = family.tokenizer_of(plain_tokenizer)
+    tokenizer = family.pretraining_tokenizer(plain_tokenizer)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     family.model_class(family.make_config(tokenizer, **sizes)).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "tokenizer")

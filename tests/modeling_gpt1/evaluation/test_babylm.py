@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM
 from modeling_gpt1 import CausalLMScorer, GPT1ForCausalLM, MaskedLMScorer
 from modeling_gpt1.commands import evaluate
 from modeling_gpt1.evaluation import babylm
-from modeling_gpt1.training.families import FAMILIES
+from modeling_gpt1.families import FAMILIES
 from tokenization.rows.files import read_file
 
 WORDS = ["old", "farmer", "smiled", "walked", "green", "river", "paid", "train", "home", "dollars"]
@@ -89,7 +89,7 @@ def causal(tiny_model, plain_tokenizer):
 @pytest.fixture(scope="module")
 def make_masked(plain_tokenizer, randomise):
     def make(family="bert", **arguments):
-        tokenizer = FAMILIES[family].tokenizer_of(plain_tokenizer)
+        tokenizer = FAMILIES[family].pretraining_tokenizer(plain_tokenizer)
         sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
         config = FAMILIES[family].make_config(tokenizer, **sizes, max_position_embeddings=66)
         return MaskedLMScorer(randomise(AutoModelForMaskedLM.from_config(config)).eval(), tokenizer, **arguments)

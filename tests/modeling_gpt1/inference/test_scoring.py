@@ -12,9 +12,9 @@ from tokenizers import processors
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, tokenization_utils_base
 
 from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, ScoringRequest
+from modeling_gpt1.families import FAMILIES
 from modeling_gpt1.inference import scoring
 from modeling_gpt1.inference.scoring import DenoisingLMScorer, MaskedLMScorer, scorer_class_of
-from modeling_gpt1.training.families import FAMILIES
 
 SIZES = {"vocab_size": 101, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 24}
 LLAMA = {**SIZES, "hidden_size": 32, "intermediate_size": 48}
@@ -63,7 +63,7 @@ def family_scorer(plain_tokenizer, randomise):
 
     def make(family, **arguments):
         family = FAMILIES[family]
-        tokenizer = family.tokenizer_of(plain_tokenizer)
+        tokenizer = family.pretraining_tokenizer(plain_tokenizer)
         sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
         config = family.make_config(tokenizer, **sizes, max_position_embeddings=30)
         tokenizer.model_max_length = family.longest_sequence(config)
@@ -170,7 +170,7 @@ def test_a_model_that_reads_what_it_predicts_is_refused(randomise):
 
 
 def test_a_masked_model_that_reads_padding_gets_each_row_alone(plain_tokenizer, randomise, warnings):
-    tokenizer = FAMILIES["bert"].tokenizer_of(plain_tokenizer)
+    tokenizer = FAMILIES["bert"].pretraining_tokenizer(plain_tokenizer)
     config = transformers.FNetConfig(**{**LLAMA, "vocab_size": len(tokenizer), "max_position_embeddings": 30})
     scorer = MaskedLMScorer(randomise(AutoModelForMaskedLM.from_config(config)).eval(), tokenizer)
     for _ in range(2):

@@ -6,7 +6,9 @@ from datasets import Dataset
 from support.finetuning import QUIET, resumes_after, without_times
 
 from modeling_gpt1 import GPT1PretrainingArguments
-from modeling_gpt1.training.families import FAMILIES, SENTENCE_LOGITS, FamilyPretrainingTrainer
+from modeling_gpt1.families import FAMILIES
+from modeling_gpt1.families.classifiers import SENTENCE_LOGITS
+from modeling_gpt1.training.families import FamilyPretrainingTrainer
 from tokenization import GPT1Tokenizer
 
 OTHERS = ("gpt2", "bert", "roberta", "albert", "bart")
@@ -44,7 +46,7 @@ def plain():
 def make_family_pretraining_trainer(plain, tmp_path):
     def make(family, folder="out", dropout=0.0, rows=None, collator=None, **arguments):
         family = FAMILIES[family]
-        tokenizer, rows = family.tokenizer_of(plain), make_rows() if rows is None else rows
+        tokenizer, rows = family.pretraining_tokenizer(plain), make_rows() if rows is None else rows
         sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
         config = family.make_config(
             tokenizer, **sizes, max_position_embeddings=LENGTH + 3, **dict.fromkeys(DROPOUTS[family.name], dropout)
@@ -52,7 +54,7 @@ def make_family_pretraining_trainer(plain, tmp_path):
         torch.manual_seed(3)
         arguments = {**QUIET, "per_device_train_batch_size": 4, "max_steps": 6, "learning_rate": 0.01, **arguments}
         args = GPT1PretrainingArguments(str(tmp_path / folder), **arguments)
-        model, collator = family.model_class(config), collator or family.collator(tokenizer, 0, rows)
+        model, collator = family.model_class(config), collator or family.pretraining_collator(tokenizer, 0, rows)
         parts = {"train_dataset": rows, "eval_dataset": rows, "processing_class": tokenizer}
         return FamilyPretrainingTrainer(model, args, data_collator=collator, **parts)
 

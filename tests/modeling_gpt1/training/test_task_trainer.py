@@ -1,7 +1,6 @@
 """Models of other families: GPT1Trainer beside transformers' Trainer, and what its loss must not depend on."""
 
 import inspect
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ from support.finetuning import Rows, settings_of
 from torch import nn
 from transformers import BertConfig, DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
 
-from modeling_gpt1.training.trainer import _loss_settings
+from modeling_gpt1.families import family_of_config
 
 
 def weights_of(trainer) -> dict[str, torch.Tensor]:
@@ -95,4 +94,5 @@ def test_loss_gradient_and_weights_do_not_depend_on_micro_batches(case, tmp_path
 
 
 def test_one_label_without_a_problem_type_is_a_number():
-    assert _loss_settings(SimpleNamespace(config=BertConfig(num_labels=1))).problem_type == "regression"
+    config = BertConfig(num_labels=1)
+    assert family_of_config(config).loss_settings(config).problem_type == "regression"

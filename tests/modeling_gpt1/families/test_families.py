@@ -4,7 +4,7 @@ import pytest
 from support.families import make_family_tokenizer
 from transformers import AutoTokenizer, DistilBertConfig, LlamaConfig, RobertaConfig, T5Config
 
-from modeling_gpt1.training.families import FAMILIES, family_of
+from modeling_gpt1.families import FAMILIES, family_to_pretrain
 from tokenization import GPT1Tokenizer
 
 TRANSFORMERS = [name for name in FAMILIES if name != "gpt1-lstm"]
@@ -55,7 +55,7 @@ def test_a_folder_of_no_family_is_refused(config, tmp_path):
     """It once opened as a GPT-1 of random weights."""
     config.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=f"type {config.model_type!r}, which is of no family .* or --family"):
-        family_of(str(tmp_path))
+        family_to_pretrain(str(tmp_path))
 
 
 def test_a_block_has_positions_for_all_its_tokens():
@@ -75,7 +75,7 @@ def bpe():
 
 def test_a_tokenizer_of_another_library_has_its_own_form(tmp_path):
     bert = make_family_tokenizer("bert")
-    made = FAMILIES["bart"].tokenizer_of(bert)
+    made = FAMILIES["bart"].pretraining_tokenizer(bert)
     made.save_pretrained(tmp_path)
     assert set(AutoTokenizer.from_pretrained(tmp_path)("a", "b")) == {"input_ids", "attention_mask"}
     config = FAMILIES["bart"].make_config(made)
@@ -86,13 +86,13 @@ def test_a_tokenizer_of_another_library_has_its_own_form(tmp_path):
 @pytest.mark.parametrize("family", ["gpt1", "gpt1-lstm", "gpt2", "gpt3"])
 def test_a_tokenizer_of_masked_models_is_not_for_those_that_continue_text(family, bpe):
     with pytest.raises(ValueError, match=rf"writes \[CLS\] before each text.*but {family} reads texts alone"):
-        FAMILIES[family].tokenizer_of(FAMILIES["bert"].tokenizer_of(bpe))
+        FAMILIES[family].pretraining_tokenizer(FAMILIES["bert"].pretraining_tokenizer(bpe))
 
 
 def test_the_family_of_a_folder(tmp_path):
     found = {}
     for name, family in FAMILIES.items():
         family.config_class().save_pretrained(tmp_path / name)
-        found[name] = family_of(str(tmp_path / name)).name
+        found[name] = family_to_pretrain(str(tmp_path / name)).name
     # GPT-2's folders open as GPT-1 with GPT-2's options, GPT-3 is such a configuration.
     assert found == {**{name: name for name in FAMILIES}, "gpt2": "gpt1", "gpt3": "gpt1"}

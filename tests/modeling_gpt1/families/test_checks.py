@@ -6,8 +6,8 @@ import transformers
 from support.families import COLUMNS, POSITIONS, SIZES, make_family_model, make_family_tokenizer
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
-from modeling_gpt1.inference.task_scores import TaskScores
-from modeling_gpt1.training.checks import check_padding
+from modeling_gpt1.families.checks import check_padding
+from modeling_gpt1.families.task_scores import TaskScores
 from tokenization import TraversalCollator
 
 ROWS = [

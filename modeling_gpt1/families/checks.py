@@ -1,19 +1,53 @@
 """Checks, before any work is done, that model, collator, data and arguments fit together."""
 
 import math
+import re
 from functools import partial
+from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from tokenization import TraversalCollator
 from tokenization.errors import UserError
+from tokenization.rows.tasks import Task
 from tokenization.text.forms import any_word
 
 from ..configuration_gpt1 import GPT1Config, has_choices, is_regression
-from ..inference.probing import longest_sequence, rounding_of, unchanged
-from ..inference.task_scores import TaskScores
+from .probing import longest_sequence, rounding_of, unchanged
+from .task_scores import TaskScores
+
+# ---- Tasks
+
+
+def options_of_task(task: Task) -> dict[str, Any]:
+    """Options of a TraversalCollator that follow from the task."""
+    # In the user's own regression data −1 is an ordinary label.
+    may_be_minus_one = task.regression and task.hub_path is None
+    return {
+        "num_labels": len(task.label_names) or None,
+        "regression": task.regression,
+        "multi_label": task.multi_label,
+        "hidden_label": None if may_be_minus_one else -1,
+    }
+
+
+def check_same_head(checkpoint: str, config: PreTrainedConfig, task: Task, num_scores: int) -> None:
+    """Refuses a checkpoint with a task head of so many scores if the task needs others."""
+    names = [str(config.id2label[number]) for number in range(config.num_labels)]
+    # Names that nobody gave say nothing.
+    is_known = task.label_names and not any(re.fullmatch(r"LABEL_\d+", name) for name in names)
+    if num_scores != task.num_labels:
+        facts = f"has {num_scores} scores, but {task.name} needs {task.num_labels}"
+    elif is_known and [name.lower() for name in names] != [name.lower() for name in task.label_names]:
+        facts = f"scores the classes {', '.join(names)}, but those of {task.name} are {', '.join(task.label_names)}"
+    else:
+        return
+    raise UserError(f"The task head of {checkpoint} {facts}. Pass `ignore_mismatched_sizes` to train a new head.")
+
+
+# ---- GPT-1
 
 
 def check_collator(config: GPT1Config, data_collator) -> None:
@@ -59,7 +93,7 @@ def check_labels(data_collator, is_regression: bool, num_labels: int) -> None:
     data_collator.num_labels = num_labels
 
 
-# ---- Models of other families
+# ---- Models of transformers
 
 
 def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -89,10 +123,8 @@ def check_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
         )
 
 
-def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:
+def check_collator_of_classifier(model: PreTrainedModel, data_collator: TraversalCollator) -> None:
     """Checks that a model and a TraversalCollator fit together, and completes each from the other."""
-    if not isinstance(data_collator, TraversalCollator):
-        return
     config = model.config
     if data_collator.is_of_gpt1:
         made = "The collator makes sequences of GPT-1, with control tokens, but the model is a"

@@ -1,9 +1,5 @@
-"""Scores of a task by transformers' own classifiers, and what a fine-tuned model of any family predicts for rows.
+"""What a fine-tuned model of any family predicts for rows of a task."""
 
-Shape legend: B examples, C sequences per example, T tokens, K classes.
-"""
-
-import inspect
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,54 +7,19 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import SequenceClassifierOutput
 
 from tokenization import Task, TraversalCollator
 from tokenization.rows.tasks import TRAINER_PADDING
 
-
-class TaskScores:
-    """A model of `AutoModelForSequenceClassification` or `AutoModelForMultipleChoice`, called on whole batches.
-
-    - The scores of a pair in both orders, `[B, 2, T]`, are averaged.
-    - Choices that an example does not have (`choice_mask`) get the score −inf.
-    - Segments are left out for a model that does not read them.
-
-    Args:
-        model: what is called: the model, or a wrapper such as DistributedDataParallel.
-        own_model ([`PreTrainedModel`], *optional*): the model without wrapper. Default: `model`.
-    """
-
-    def __init__(self, model: torch.nn.Module, own_model: PreTrainedModel | None = None):
-        self.model = model
-        own_model = model if own_model is None else own_model
-        self.reads_segments = "token_type_ids" in inspect.signature(own_model.forward).parameters
-        self.reads_choices = type(own_model).__name__.endswith("ForMultipleChoice")
-
-    @property
-    def training(self) -> bool:
-        return self.model.training
-
-    def __call__(self, choice_mask: torch.Tensor | None = None, **inputs: Any) -> SequenceClassifierOutput:
-        """`logits`, `[B, K]` or `[B, C]`, alone: other outputs would be gathered with the predictions."""
-        if not self.reads_segments:
-            inputs.pop("token_type_ids", None)
-        input_ids = inputs["input_ids"]
-        if self.reads_choices or input_ids.dim() == 2:
-            logits = self.model(**inputs).logits
-        else:
-            flat = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
-            logits = self.model(**flat).logits.unflatten(0, input_ids.shape[:2]).mean(1)
-        if choice_mask is not None:
-            logits = logits.masked_fill(~choice_mask, -torch.inf)
-        return SequenceClassifierOutput(logits=logits)
+from ..families import family_of_model
 
 
 def predict_rows(
     rows: Dataset, task: Task, model: PreTrainedModel, collator: TraversalCollator, batch_size: int = 32
 ) -> Iterator[dict]:
     """Yields each row's prediction, as `describe_prediction` gives it, or the `error` for which it cannot be read."""
-    scores_of = model if hasattr(model, "task_head") else TaskScores(model)
+    family = family_of_model(model)
+    scores_of = family.scores_of(model)
     texts = rows.select_columns(task.text_columns)
     for first in range(0, len(rows), batch_size):
         records, batch = [], []
@@ -74,7 +35,7 @@ def predict_rows(
             inputs = collator([row for row, *_ in batch])
             with torch.inference_mode():
                 output = scores_of(**{name: tensor.to(model.device) for name, tensor in inputs.items()})
-            logits = output["task_logits" if scores_of is model else "logits"].cpu().double()
+            logits = family.task_logits(output).cpu().double()
             for (_, record, cut), of_row in zip(batch, logits, strict=True):
                 record |= describe_prediction(of_row, task) | cut
         yield from records

@@ -1,0 +1,71 @@
+"""Models with an adapter of PEFT around them: what is inside, opening one, and adding one.
+
+A GPT-1 opens its own adapters, see `layouts_gpt1.py`, which travels with the model.
+"""
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from tokenization.errors import UserError
+
+from ..layouts_gpt1 import base_of_adapter, open_adapter
+from .opening import heads_of
+
+if TYPE_CHECKING:
+    from .base import Family
+
+# Types of adapters for models without a task head.
+LANGUAGE_MODELS = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
+
+
+def without_adapter(model: torch.nn.Module) -> torch.nn.Module:
+    """The model inside a PEFT adapter, or the model itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def open_task_adapter(auto_class: Any, checkpoint: str, gets_adapter: bool, **options: Any) -> PreTrainedModel | None:
+    """A folder's adapter merged into its base, opened by an Auto class; None where the folder holds a whole model.
+
+    Raises:
+        ValueError: the model is to get another adapter.
+    """
+    base = base_of_adapter(checkpoint)
+    if base is None:
+        return None
+    if gets_adapter:
+        raise UserError(
+            f"{checkpoint} is an adapter of a {options['config'].model_type}, on which no other can lie. Train it "
+            "without `peft_config`, or save the model that this function opens."
+        )
+    return open_adapter(auto_class.from_pretrained, checkpoint, base, **options)
+
+
+def add_adapter(
+    family: "Family", model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, peft_config: Any
+) -> torch.nn.Module:
+    """The model with an adapter of PEFT, which is trained with the head and GPT-1's control tokens.
+
+    Raises:
+        ValueError: the model has no place, so that nobody could open the adapter.
+    """
+    from peft import PeftConfig, get_peft_model  # of an extra
+
+    if not isinstance(peft_config, PeftConfig):
+        raise UserError(refusal(type(peft_config).__name__))
+    if peft_config.task_type in LANGUAGE_MODELS:
+        raise UserError(refusal(peft_config.task_type))
+    if not model.name_or_path:
+        raise UserError("An adapter is saved without its base, which is fresh. Save and open it, or train it whole.")
+    peft_config = copy.deepcopy(peft_config)
+    peft_config.modules_to_save = peft_config.modules_to_save or list(heads_of(model))
+    if peft_config.target_modules is None:
+        peft_config.target_modules = "all-linear"
+    family.complete_adapter(peft_config, tokenizer)
+    return get_peft_model(model, peft_config)
+
+
+def refusal(given: str) -> str:
+    return f"`peft_config` is a {given}. Pass one like `LoraConfig(r=16)`, without another `task_type`."

@@ -1,0 +1,322 @@
+"""`Family`: what is asked of a kind of model, whatever it is.
+
+Whoever holds a model, such as a trainer, a scorer, a card or a command, asks its family. The files beside this one
+answer: `gpt1.py` for this package's models, `decoder.py`, `encoder.py` and `encoder_decoder.py` for those of
+transformers. A new family is a class or an object in one of them, and a line in `families/__init__.py`.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from tokenization import BlockCollator, TraversalCollator
+from tokenization.corpus.noise import NoiseCollator
+from tokenization.errors import UserError
+from tokenization.rows.tasks import Task
+
+from ..configuration_gpt1 import is_regression
+
+# GPT-1's sizes: each family gets them by default, so that families differ in nothing else.
+SIZES = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+}
+# Endings of the names of transformers' classifiers.
+CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice")
+TASK_MODELS = ("DoubleHeadsModel", *CLASSIFIERS)
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the models of a family are opened, made, checked, trained, scored and described.
+
+    A general family, such as that of all decoders that have none of their own, has neither `config_class` nor
+    `model_class`: its models are opened and fine-tuned, but not made and pre-trained here.
+
+    Args:
+        name: as `gpt1 pretrain --family` has it.
+        config_class: its configuration.
+        model_class: the model that is pre-trained.
+        collator_class: makes the batches of pre-training.
+        fields: fields of a fresh configuration that differ from the class's defaults.
+    """
+
+    name: str
+    config_class: type[PreTrainedConfig] | None = None
+    model_class: type[PreTrainedModel] | None = None
+    collator_class: type[BlockCollator] | type[NoiseCollator] = BlockCollator
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    # ---- What it can do
+
+    objective: ClassVar[Literal["causal", "masked", "denoising"]]
+    """What pre-training minimises: −log P of the next token, of masked tokens, or of a text that was damaged."""
+
+    can_generate: ClassVar[bool] = False
+    """Whether `continue_prompts` goes on from prompts with its models."""
+
+    has_example_losses: ClassVar[bool] = False
+    """Whether its models give the loss of each example, so that a trainer adds none of its own."""
+
+    resets_layers: ClassVar[bool] = False
+    """Whether `keep_first_layers` resets the layers of its models."""
+
+    common_sizes: ClassVar[Collection[str]] = tuple(SIZES)
+    """Names of sizes that `make_config` knows beside the configuration's own names."""
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether its models predict each token from those before it."""
+        return self.objective == "causal"
+
+    @property
+    def can_pretrain(self) -> bool:
+        """Whether its models are made and pre-trained here."""
+        return self.model_class is not None
+
+    @property
+    def needs_stored_blocks(self) -> bool:
+        """Whether the collator of pre-training draws from all blocks, so that a stream of them is not enough."""
+        return False
+
+    def has_head_for(self, traversal: str, config: PreTrainedConfig) -> bool:
+        """Whether a folder with this configuration can be opened with a task head for this traversal."""
+        raise NotImplementedError
+
+    def describes(self, config: PreTrainedConfig) -> bool:
+        """Whether a configuration is of this family."""
+        raise NotImplementedError
+
+    # ---- What a model or its configuration has
+
+    def has_task(self, config: PreTrainedConfig) -> bool:
+        """Whether a saved model has a task head, as its configuration tells."""
+        return any(name.endswith(TASK_MODELS) for name in config.architectures or ())
+
+    def has_task_head(self, model: PreTrainedModel) -> bool:
+        """Whether a model has a task head."""
+        raise NotImplementedError
+
+    def has_lm_head(self, model: PreTrainedModel) -> bool:
+        """Whether a model predicts tokens."""
+        raise NotImplementedError
+
+    def has_auxiliary_loss(self, model: PreTrainedModel) -> bool:
+        """Whether a model has both heads, so that language modelling can be the auxiliary objective of a task."""
+        return self.has_task_head(model) and self.has_lm_head(model)
+
+    def has_sentence_loss(self, model: PreTrainedModel) -> bool:
+        """Whether a model is pre-trained on the relation of two segments, too."""
+        return False
+
+    def reads_both_orders(self, config: PreTrainedConfig) -> bool:
+        """Whether a fine-tuned model reads a pair of similarity in both orders by choice, as GPT-1 always does."""
+        return False
+
+    # ---- Opening
+
+    def open_config(self, checkpoint: str, trust_remote_code: bool = False) -> PreTrainedConfig:
+        """The configuration of a folder or hub id, with the task's fields: None if it has no task."""
+        raise NotImplementedError
+
+    def open_tokenizer(self, name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+        """The tokenizer of a folder or hub id, which can pad, and reads text as text."""
+        raise NotImplementedError
+
+    def open_language_model(self, checkpoint: str, **options: Any) -> PreTrainedModel:
+        """The model of a folder or hub id that predicts tokens, to continue texts or to score them.
+
+        Args:
+            options: those of `from_pretrained`.
+        """
+        raise NotImplementedError
+
+    def open_for_pretraining(self, checkpoint: str) -> PreTrainedModel:
+        """The model of a folder or hub id with all heads of its pre-training."""
+        raise NotImplementedError
+
+    def open_task_model(
+        self,
+        checkpoint: str,
+        config: PreTrainedConfig,
+        *,
+        ignore_mismatched_sizes: bool = False,
+        trust_remote_code: bool = False,
+        gets_adapter: bool = False,
+    ) -> PreTrainedModel:
+        """The model of a folder or hub id with the head of the configuration's task, in float32.
+
+        Args:
+            ignore_mismatched_sizes: start a new head where that of the checkpoint has another size.
+            trust_remote_code: run the code that the model brings.
+            gets_adapter: whether an adapter of PEFT will lie on it.
+        """
+        raise NotImplementedError
+
+    # ---- Making
+
+    def make_config(self, tokenizer: PreTrainedTokenizerBase | None = None, **overrides: Any) -> PreTrainedConfig:
+        """A fresh configuration; the sizes `SIZES` have the same names for each family."""
+        of_tokenizer = {} if tokenizer is None else self.fields_of_tokenizer(tokenizer)
+        # A size given by the configuration's own name, such as `n_embd`, replaces the default of the common name.
+        replaced = {common for common, own in self.config_class.attribute_map.items() if own in overrides}
+        defaults = {name: value for name, value in self.default_fields().items() if name not in replaced}
+        return self.config_class(**self.with_own_names({**defaults, **of_tokenizer, **overrides}))
+
+    def default_fields(self) -> dict[str, Any]:
+        """Fields of a fresh configuration."""
+        positions = SIZES["max_position_embeddings"] + self.num_added
+        return {**SIZES, "max_position_embeddings": positions, **self.fields}
+
+    def fields_of_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+        """Fields of a fresh configuration that follow from the tokenizer."""
+        raise NotImplementedError
+
+    def with_own_names(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields with the configuration's own names where the class does not know the common ones."""
+        return fields
+
+    def check_sizes(self, config: PreTrainedConfig) -> None:
+        """Builds the model without memory for its weights."""
+        try:
+            with torch.device("meta"):
+                self.model_class(config)
+        except Exception as error:  # of many types: transformers checks few sizes
+            raise UserError(f"{self.model_class.__name__} cannot be built: {error}.") from error
+
+    def make_language_model(self, config: PreTrainedConfig) -> PreTrainedModel:
+        """A fresh model to pre-train."""
+        return self.model_class(config)
+
+    def make_task_model(self, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        """A fresh model with the head of the configuration's task and the tokenizer's vocabulary."""
+        raise UserError(
+            f"A fresh model was given as a configuration of type {config.model_type!r}, but only GPT-1 is fine-tuned "
+            "without pre-training. Pass a checkpoint of this model, or a GPT1Config."
+        )
+
+    # ---- Pre-training
+
+    @property
+    def num_added(self) -> int:
+        """Special tokens that are added to a block."""
+        return 0
+
+    def longest_sequence(self, config: PreTrainedConfig) -> int:
+        """Tokens that a model can read, special ones included."""
+        return config.max_position_embeddings
+
+    def block_length(self, config: PreTrainedConfig, wanted: int | None = None) -> int:
+        """Tokens of text in a block: `wanted`, or as many as the model has positions for."""
+        most = self.longest_sequence(config) - self.num_added
+        if wanted is None:
+            return most
+        if wanted > most:
+            needed = wanted + config.max_position_embeddings - most
+            raise UserError(
+                f"Blocks of {wanted} tokens need {needed} positions with {self.name}, but the model has "
+                f"{config.max_position_embeddings}. Give a fresh model max_position_embeddings={needed} "
+                "(`config_overrides`), or make the blocks shorter (`block_length`)."
+            )
+        return wanted
+
+    def pretraining_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+        """The tokenizer with the family's special tokens, if it has any."""
+        if tokenizer.mask_token is not None and tokenizer.cls_token is not None:
+            raise UserError(
+                f"The tokenizer writes {tokenizer.cls_token} before each text, as for masked models, but {self.name} "
+                "reads texts alone in training. Give the tokenizer of a model that continues text, such as GPT-1's."
+            )
+        return tokenizer
+
+    def pretraining_collator(
+        self, tokenizer: PreTrainedTokenizerBase, seed: int, blocks: Sequence[Mapping]
+    ) -> BlockCollator | NoiseCollator:
+        """Makes batches of blocks of text; a seed and all blocks matter where it masks tokens or pairs segments."""
+        return BlockCollator(tokenizer)
+
+    def check_pretraining(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Checks that model and tokenizer fit together, and completes each from the other.
+
+        Raises:
+            ValueError: the vocabularies do not fit.
+        """
+        raise NotImplementedError
+
+    # ---- Fine-tuning
+
+    def check_head(self, checkpoint: str, config: PreTrainedConfig, task: Task) -> None:
+        """Refuses a checkpoint with a task head for other classes than the task's."""
+        raise NotImplementedError
+
+    def finetuning_collator(
+        self,
+        config: PreTrainedConfig,
+        tokenizer: PreTrainedTokenizerBase,
+        task: Task,
+        *,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        both_orders: bool = False,
+    ) -> TraversalCollator:
+        """Makes batches of a task's rows. The tokenizer gets the tokens that the family's sequences need.
+
+        Args:
+            max_length: maximum tokens of a sequence. Default: as many as the model reads.
+            pad_to_multiple_of: pad the length of a batch to a multiple of this.
+            both_orders: read a similarity pair in both orders where the family does not always do so.
+        """
+        raise NotImplementedError
+
+    def complete_task_model(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        collator: TraversalCollator,
+        max_length: int | None = None,
+    ) -> None:
+        """Completes a model that was opened for a task from its tokenizer, and the collator from the model."""
+        raise NotImplementedError
+
+    def check_finetuning(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, collator: Callable
+    ) -> None:
+        """Checks before a training that its parts fit together, and completes each from the others.
+
+        Raises:
+            ValueError: vocabularies, traversals, labels or lengths differ, or the scores depend on the padding.
+        """
+        raise NotImplementedError
+
+    def complete_adapter(self, peft_config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Completes the configuration of an adapter of PEFT, in place."""
+
+    # ---- Scores and losses
+
+    def has_known_loss(self, model: PreTrainedModel) -> bool:
+        """Whether a model's loss is computed as the trainers know it: a subclass may add to it."""
+        return True
+
+    def scores_of(self, model: torch.nn.Module, own_model: PreTrainedModel | None = None) -> Callable:
+        """What gives a task's scores when it is called with a whole batch.
+
+        Args:
+            model: what is called: the model, or a wrapper such as DistributedDataParallel.
+            own_model: the model without wrapper. Default: `model`.
+        """
+        raise NotImplementedError
+
+    def task_logits(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """A task's scores in the output of `scores_of`, `[B, K]`, or `[B, C]` of choices."""
+        return outputs["logits"]
+
+    def loss_settings(self, config: PreTrainedConfig) -> SimpleNamespace:
+        """What the task's loss reads of a configuration."""
+        return SimpleNamespace(problem_type="regression" if is_regression(config) else config.problem_type)

@@ -1,0 +1,197 @@
+"""What the families of transformers' own models share: they are fine-tuned as the classifiers of its Auto classes.
+
+Their sequences are what their tokenizers write around one text or a pair.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from transformers import (
+    MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
+    AutoConfig,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from tokenization import TraversalCollator
+from tokenization.rows.tasks import Task
+
+from ..configuration_gpt1 import has_choices
+from .adapters import open_task_adapter
+from .base import CLASSIFIERS, Family
+from .checks import (
+    check_collator_of_classifier,
+    check_embeddings,
+    check_padding,
+    check_same_head,
+    match_vocabulary,
+    options_of_task,
+)
+from .opening import load_model, open_other_tokenizer
+from .probing import longest_sequence
+from .task_scores import TaskScores
+
+DEFAULT_LENGTH = 512  # tokens, where neither model nor tokenizer has a limit
+# Each name of sentence labels, and that of their logits.
+SENTENCE_LOGITS = {"next_sentence_label": "seq_relationship_logits", "sentence_order_label": "sop_logits"}
+
+
+@dataclass(frozen=True)
+class ClassifierFamily(Family):
+    """A model of transformers, whose task model is one of its classifiers."""
+
+    auto_class: ClassVar[Any]
+    """Opens the model that predicts tokens."""
+
+    def has_head_for(self, traversal: str, config: PreTrainedConfig) -> bool:
+        return not has_choices(traversal) or type(config) in MODEL_FOR_MULTIPLE_CHOICE_MAPPING
+
+    def describes(self, config: PreTrainedConfig) -> bool:
+        is_of_type = self.config_class is None or config.model_type == self.config_class.model_type
+        return is_of_type and self.is_of_kind(config)
+
+    def is_of_kind(self, config: PreTrainedConfig) -> bool:
+        """Whether a configuration is of a model that works as those of the family do."""
+        raise NotImplementedError
+
+    # ---- What a model or its configuration has
+
+    def has_task_head(self, model: PreTrainedModel) -> bool:
+        return type(model).__name__.endswith(CLASSIFIERS)
+
+    def has_lm_head(self, model: PreTrainedModel) -> bool:
+        return not self.has_task_head(model) and model.get_output_embeddings() is not None
+
+    def has_auxiliary_loss(self, model: PreTrainedModel) -> bool:
+        return False
+
+    def has_sentence_loss(self, model: PreTrainedModel) -> bool:
+        return not SENTENCE_LOGITS.keys().isdisjoint(inspect.signature(model.forward).parameters)
+
+    def reads_both_orders(self, config: PreTrainedConfig) -> bool:
+        return getattr(config, "both_orders", False)  # not a field of transformers
+
+    # ---- Opening
+
+    def open_config(self, checkpoint: str, trust_remote_code: bool = False) -> PreTrainedConfig:
+        config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=trust_remote_code)
+        for name in ("traversal", "columns"):  # which transformers' own classifiers do not have
+            if not hasattr(config, name):
+                setattr(config, name, None)
+        return config
+
+    def open_tokenizer(self, name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+        return open_other_tokenizer(name_or_path, trust_remote_code)
+
+    def open_language_model(self, checkpoint: str, **options: Any) -> PreTrainedModel:
+        return self.auto_class.from_pretrained(checkpoint, **options)
+
+    def open_for_pretraining(self, checkpoint: str) -> PreTrainedModel:
+        return load_model(self.model_class, checkpoint)
+
+    def open_task_model(
+        self,
+        checkpoint: str,
+        config: PreTrainedConfig,
+        *,
+        ignore_mismatched_sizes: bool = False,
+        trust_remote_code: bool = False,
+        gets_adapter: bool = False,
+    ) -> PreTrainedModel:
+        is_choice = has_choices(config.traversal)
+        auto_class = AutoModelForMultipleChoice if is_choice else AutoModelForSequenceClassification
+        options = {
+            "config": config,
+            "dtype": torch.float32,  # of the weights; the trainer's `bf16` computes in half precision
+            "ignore_mismatched_sizes": ignore_mismatched_sizes,
+            "trust_remote_code": trust_remote_code,
+        }
+        adapted = open_task_adapter(auto_class, checkpoint, gets_adapter, **options)
+        return load_model(auto_class, checkpoint, **options) if adapted is None else adapted
+
+    # ---- Making
+
+    def fields_of_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+        begin_id, end_id = self.ends_of_texts(tokenizer)
+        return {
+            "vocab_size": len(tokenizer),
+            "pad_token_id": tokenizer.pad_token_id,
+            "bos_token_id": begin_id,
+            "eos_token_id": end_id,
+        }
+
+    def ends_of_texts(self, tokenizer: PreTrainedTokenizerBase) -> tuple[int | None, int | None]:
+        """Ids of the tokens that begin and end a text. A tokenizer such as BERT's has other names for them."""
+        begin_id, end_id = tokenizer.bos_token_id, tokenizer.eos_token_id
+        if begin_id is None:
+            begin_id = tokenizer.cls_token_id
+        if end_id is None:
+            end_id = tokenizer.sep_token_id
+        return begin_id, end_id
+
+    # ---- Pre-training
+
+    def check_pretraining(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        check_embeddings(model, tokenizer)
+
+    # ---- Fine-tuning
+
+    def check_head(self, checkpoint: str, config: PreTrainedConfig, task: Task) -> None:
+        heads = [name for name in config.architectures or () if name.endswith(CLASSIFIERS)]
+        if heads:
+            # A head of multiple choice gives each choice one score, whatever the configuration calls `num_labels`.
+            num_scores = 1 if heads[0].endswith("ForMultipleChoice") else config.num_labels
+            check_same_head(checkpoint, config, task, num_scores)
+
+    def finetuning_collator(
+        self,
+        config: PreTrainedConfig,
+        tokenizer: PreTrainedTokenizerBase,
+        task: Task,
+        *,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        both_orders: bool = False,
+    ) -> TraversalCollator:
+        return TraversalCollator(
+            tokenizer,
+            task.traversal,
+            task.columns,
+            max_length=max_length or DEFAULT_LENGTH,
+            pad_to_multiple_of=pad_to_multiple_of,
+            both_orders=both_orders,
+            **options_of_task(task),
+        )
+
+    def complete_task_model(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        collator: TraversalCollator,
+        max_length: int | None = None,
+    ) -> None:
+        match_vocabulary(model, tokenizer)
+        if not max_length:
+            longest = longest_sequence(model, tokenizer) or DEFAULT_LENGTH
+            collator.max_length = replace(collator, max_length=longest).max_length  # refuses one that is too short
+        check_collator_of_classifier(model, collator)
+
+    def check_finetuning(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, collator: Callable
+    ) -> None:
+        if tokenizer is not None:
+            match_vocabulary(model, tokenizer)
+        if isinstance(collator, TraversalCollator):
+            check_collator_of_classifier(model, collator)
+            check_padding(model, collator)
+
+    # ---- Scores
+
+    def scores_of(self, model: torch.nn.Module, own_model: PreTrainedModel | None = None) -> Callable:
+        return TaskScores(model, own_model)

@@ -1,0 +1,87 @@
+"""Opening models and tokenizers: what is new is said in one line, and only where it matters."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from tokenization.text.control_tokens import keep_text_as_text
+
+from .. import NOVELS
+
+logger = logging.get_logger(__name__)
+MOST_NAMES = 4  # of weights, in a line
+
+
+def packaged(model: str | None) -> str | None:
+    """The folder of the model that comes with the package, for its short name; a folder here of that name wins."""
+    is_short_name = model == Path(NOVELS).name
+    return NOVELS if is_short_name and not Path(model).exists() else model
+
+
+@contextmanager
+def without_reports() -> Iterator[None]:
+    """A context in which nothing is said of new weights, for a run whose checkpoint replaces them."""
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = False
+
+
+def load_model(model_class: Any, checkpoint: str, **opening: Any) -> PreTrainedModel:
+    """`from_pretrained`, whose report is one line: a task head is new whenever a language model is fine-tuned."""
+    reporter = logging.get_logger("transformers.modeling_utils")
+
+    def is_other(record) -> bool:
+        return "LOAD REPORT" not in record.getMessage()
+
+    reporter.addFilter(is_other)
+    try:
+        model, found = model_class.from_pretrained(checkpoint, output_loading_info=True, **opening)
+    finally:
+        reporter.removeFilter(is_other)
+    new = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+    if opening.get("ignore_mismatched_sizes"):  # heads of the same size become new, too
+        for head, part in heads_of(model).items():
+            new |= {f"{head}.{name}" for name in part.state_dict()}
+    report("New weights, drawn at random", new)
+    report("Weights left out", found["unexpected_keys"])
+    return model
+
+
+def report(what: str, names: set[str] | list[str]) -> None:
+    """Warns of weights by their names, if there are any."""
+    if not names:
+        return
+    others = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    logger.warning(f"{what}: {', '.join(sorted(names)[:MOST_NAMES])}{others}.")
+
+
+def heads_of(model: PreTrainedModel) -> dict[str, Any]:
+    """The parts of a model with weights beside its base and its language-model head, by name."""
+    others = (model.base_model, model.get_output_embeddings())
+    parts = {name: part for name, part in model.named_children() if all(part is not other for other in others)}
+    return {name: part for name, part in parts.items() if any(True for _ in part.parameters())}
+
+
+def reset_heads(model: PreTrainedModel) -> None:
+    """Draws the heads of a model anew: `from_pretrained` has loaded those that have the size of the checkpoint's."""
+    fresh = heads_of(type(model)(model.config))
+    for name, head in heads_of(model).items():
+        head.load_state_dict(fresh[name].state_dict())
+
+
+def open_other_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or hub id. Without a padding token it pads with its end-of-text token."""
+    tokenizer = AutoTokenizer.from_pretrained(name_or_path, trust_remote_code=trust_remote_code)
+    if tokenizer.pad_token is None and tokenizer.eos_token is not None:
+        tokenizer.pad_token = tokenizer.eos_token
+        logger.warning(
+            f"The tokenizer has no padding token: it pads with its end-of-text token, {tokenizer.pad_token}."
+        )
+    keep_text_as_text(tokenizer)
+    return tokenizer
