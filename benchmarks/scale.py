@@ -40,7 +40,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, loss_gpt1
-from modeling_gpt1.modeling_gpt1 import GPT1Dropout
+from modeling_gpt1.kernels_gpt1 import GPT1Dropout
 from tokenization.batches.plan import BatchPlan, plan_blocks
 
 GIB = 2**30

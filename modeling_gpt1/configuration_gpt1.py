@@ -10,6 +10,7 @@ section 2.1 of "Language Models are Few-Shot Learners" (Brown et al., 2020).
 
 import copy
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import transformers
@@ -25,20 +26,54 @@ from transformers import PreTrainedConfig
 from transformers.dynamic_module_utils import HF_MODULES_CACHE, get_cached_module_file, get_relative_import_files
 from transformers.utils.type_validators import probability
 
+
+@dataclass(frozen=True)
+class TraversalShape:
+    """What a model needs to know of a traversal.
+
+    Args:
+        num_sequences: C, the sequences of an example; `None` means one for each choice.
+        num_texts: the texts of a sequence, with a delimiter between them.
+        builds_both_orders: whether the model reads rows `[s] a [$] b [e]`, too, and builds the reverse order itself.
+    """
+
+    num_sequences: int | None
+    num_texts: int
+    builds_both_orders: bool = False
+
+
+TRAVERSALS = {
+    "classification": TraversalShape(num_sequences=1, num_texts=1),
+    "entailment": TraversalShape(num_sequences=1, num_texts=2),
+    "similarity": TraversalShape(num_sequences=2, num_texts=2, builds_both_orders=True),
+    "multiple_choice": TraversalShape(num_sequences=None, num_texts=2),
+}
+# The traversal of a checkpoint of openai-gpt or GPT-2, by the end of its class's name.
 TRAVERSALS_OF_CLASS_ENDINGS = {"DoubleHeadsModel": "multiple_choice", "ForSequenceClassification": "classification"}
-# Sequences of an example, by traversal; None means one for each choice.
-TRAVERSALS = {"classification": 1, "entailment": 1, "similarity": 2, "multiple_choice": None}
+# A label or target that no loss counts: `ignore_index` of torch's cross-entropy, which transformers' Trainer and
+# collators take for given.
+IGNORED_LABEL = -100
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 # In `afn` of openai-gpt checkpoints "gelu" is the tanh approximation; in ACT2FN it is the exact function.
 CHECKPOINT_ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_new": "gelu_pytorch_tanh", "swish": "silu"}
-FULL_ATTENTION, SLIDING_ATTENTION = "full_attention", "sliding_attention"  # transformers' names for dense and banded
+# transformers' names for dense and banded attention.
+FULL_ATTENTION = "full_attention"
+SLIDING_ATTENTION = "sliding_attention"
 GPT2_DEFAULTS = {"vocab_size": 50257, "n_positions": 1024, "bos_token_id": 50256, "eos_token_id": 50256}
 # Values that these GPT-2 fields must have for this decoder; the published models have them.
-GPT2_NEEDED = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
-GPT2_NEEDED |= {"reorder_and_upcast_attn": False, "add_cross_attention": False}
+GPT2_NEEDED = {
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "reorder_and_upcast_attn": False,
+    "add_cross_attention": False,
+}
 # The same for the task head of openai-gpt and GPT-2 double-heads models.
-DOUBLE_HEADS_NEEDED = {"summary_type": "cls_index", "summary_use_proj": True}
-DOUBLE_HEADS_NEEDED |= {"summary_activation": None, "summary_proj_to_labels": True}
+DOUBLE_HEADS_NEEDED = {
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "summary_activation": None,
+    "summary_proj_to_labels": True,
+}
 LEGACY_KEYS = ("n_special", "predict_special_tokens", "task_specific_params", *DOUBLE_HEADS_NEEDED)
 
 
@@ -83,17 +118,22 @@ class GPT1BaseConfig(PreTrainedConfig):
             other = "SequenceClassification" if has_choices(self.traversal) else "MultipleChoice"
             del auto_map[f"AutoModelFor{other}"]
         own_modules = {reference.split(".")[0] for reference in self.auto_classes.values()}
-        for name, reference in (getattr(self, "auto_map", None) or {}).items():
-            is_replaced = "--" in str(reference) and name in self.auto_classes  # by the class whose code is saved here
-            if not is_replaced and str(reference).split("--")[-1].split(".")[0] not in own_modules:  # of a user
+        old_auto_map = getattr(self, "auto_map", None) or {}
+        for name, reference in old_auto_map.items():
+            _, separator, class_path = str(reference).rpartition("--")  # behind a repository, or alone
+            is_replaced = separator != "" and name in self.auto_classes  # by the class whose code is saved here
+            is_of_a_user = class_path.split(".")[0] not in own_modules
+            if is_of_a_user and not is_replaced:
                 auto_map[name] = reference
         self.auto_map = auto_map
         super().save_pretrained(save_directory, *args, **kwargs)
-        if self._auto_class is None:
-            return
-        # transformers copies the files that this one imports; those of the models import this one.
+        if self._auto_class is not None:
+            self._save_code(own_modules, save_directory)
+
+    def _save_code(self, modules: set[str], save_directory) -> None:
+        """Copies the models' files and all that they import. transformers copies what this file imports alone."""
         folder = Path(__file__).parent
-        for name in own_modules:
+        for name in modules:
             file = folder / f"{name}.py"
             if not file.exists():  # a folder's own code was opened, and only what the configuration imports
                 if Path(save_directory, file.name).exists():  # its model has put it there; the folder may be gone
@@ -187,15 +227,29 @@ class GPT1Config(GPT1BaseConfig):
         "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
     }
     sizes = (*GPT1BaseConfig.sizes, "num_attention_heads", "intermediate_size")
-    attribute_map = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
-    attribute_map |= {"n_positions": "max_position_embeddings", "n_ctx": "max_position_embeddings"}
-    attribute_map |= {"afn": "hidden_act", "summary_first_dropout": "classifier_dropout"}
+    attribute_map = {
+        "n_embd": "hidden_size",
+        "n_layer": "num_hidden_layers",
+        "n_head": "num_attention_heads",
+        "n_positions": "max_position_embeddings",
+        "n_ctx": "max_position_embeddings",
+        "afn": "hidden_act",
+        "summary_first_dropout": "classifier_dropout",
+    }
     base_model_tp_plan = {
         "tokens_embed": "embedding_rowwise",
-        **dict.fromkeys([f"h.*.{name}_proj" for name in ("attn.q", "attn.k", "attn.v", "mlp.up")], "colwise"),
-        **dict.fromkeys([f"h.*.{name}_proj" for name in ("attn.o", "mlp.down")], "rowwise"),
+        "h.*.attn.q_proj": "colwise",
+        "h.*.attn.k_proj": "colwise",
+        "h.*.attn.v_proj": "colwise",
+        "h.*.attn.o_proj": "rowwise",
+        "h.*.mlp.up_proj": "colwise",
+        "h.*.mlp.down_proj": "rowwise",
     }
-    base_model_fsdp_plan = dict.fromkeys(("tokens_embed", "positions_embed", "h.*"), "free_full_weight")
+    base_model_fsdp_plan = {
+        "tokens_embed": "free_full_weight",
+        "positions_embed": "free_full_weight",
+        "h.*": "free_full_weight",
+    }
 
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
@@ -214,31 +268,15 @@ class GPT1Config(GPT1BaseConfig):
         if kind not in ("openai-gpt", "gpt2"):
             return config_dict, kwargs
         architectures = config_dict.get("architectures") or []
-        needed = dict(GPT2_NEEDED) if kind == "gpt2" else {}
-        if any(architecture.endswith("DoubleHeadsModel") for architecture in architectures):
-            needed |= DOUBLE_HEADS_NEEDED
-        for name, value in needed.items():
-            if config_dict.get(name, value) != value:
-                raise UserError(
-                    f"`{name}` is {config_dict[name]!r} in the configuration of this {kind}, but GPT-1 supports only "
-                    f"{value!r}. Open the model with transformers' own classes."
-                )
+        check_foreign_fields(config_dict, kind, architectures)
         translated = {name: value for name, value in config_dict.items() if name not in LEGACY_KEYS}
         if kind == "gpt2":
-            activation = translated.pop("activation_function", "gelu_new")
-            dropped = (*GPT2_NEEDED, "n_ctx", "n_inner")
-            translated = {
-                **GPT2_DEFAULTS,
-                **{name: value for name, value in translated.items() if name not in dropped},
-                "intermediate_size": translated.get("n_inner"),
-                "hidden_act": CHECKPOINT_ACTIVATIONS["gelu_new"] if activation == "gelu_new" else activation,
-                "do_layer_norm_before": True,
-                "rescale_prenorm_residual": True,
-            }
+            translated = translate_gpt2(translated)
         for ending, traversal in TRAVERSALS_OF_CLASS_ENDINGS.items():
-            if any(architecture.endswith(ending) for architecture in architectures):  # whose weights these are
+            if has_ending(architectures, ending):  # whose weights these are
                 translated.setdefault("traversal", traversal)
-        return {**translated, "model_type": cls.model_type}, kwargs
+        translated["model_type"] = cls.model_type
+        return translated, kwargs
 
     def __post_init__(self, **kwargs):
         if kwargs.pop("model_type", None) == "gpt2":
@@ -248,8 +286,10 @@ class GPT1Config(GPT1BaseConfig):
                 "translates them."
             )
         layer_types = kwargs.pop("layer_types", None)
-        for name in [name for name in kwargs if name in self.attribute_map and name != "afn"]:
-            setattr(self, self.attribute_map[name], kwargs.pop(name))  # `@strict` checks types under canonical names
+        for name in list(kwargs):
+            if name in self.attribute_map and name != "afn":
+                # `@strict` checks types under canonical names.
+                setattr(self, self.attribute_map[name], kwargs.pop(name))
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
         super().__post_init__(**kwargs)
@@ -266,15 +306,19 @@ class GPT1Config(GPT1BaseConfig):
             self._set_default_layer_types()
 
     def _set_default_layer_types(self):
-        if self.sliding_window is not None and not hasattr(self, "layer_types"):
-            self.layer_types = [(FULL_ATTENTION, SLIDING_ATTENTION)[at % 2] for at in range(self.num_hidden_layers)]
+        if self.sliding_window is None or hasattr(self, "layer_types"):
+            return
+        is_banded = [layer_idx % 2 == 1 for layer_idx in range(self.num_hidden_layers)]
+        self.layer_types = [SLIDING_ATTENTION if banded else FULL_ATTENTION for banded in is_banded]
 
     def validate_architecture(self):
         """Part of `@strict`: refuses fields that do not fit together."""
         self.validate_sizes()
         if self.hidden_size % self.num_attention_heads != 0:
-            sizes = f"`hidden_size` ({self.hidden_size}), `num_attention_heads` ({self.num_attention_heads})"
-            raise UserError(f"{sizes}: choose a number of heads that divides the hidden size.")
+            raise UserError(
+                f"`hidden_size` ({self.hidden_size}), `num_attention_heads` ({self.num_attention_heads}): choose a "
+                "number of heads that divides the hidden size."
+            )
         if self.sliding_window is not None and self.sliding_window < 1:
             raise UserError(
                 f"`sliding_window` is {self.sliding_window}, but it must be at least 1, because a token attends to "
@@ -284,12 +328,17 @@ class GPT1Config(GPT1BaseConfig):
     def validate_layer_type(self):
         """Part of `@strict`, as in transformers; a banded layer needs a window."""
         super().validate_layer_type()
-        if unknown := {*self.attention_of_layers} - {FULL_ATTENTION, SLIDING_ATTENTION}:
-            known = f"{FULL_ATTENTION!r} (dense) or {SLIDING_ATTENTION!r} (locally banded)"
-            raise UserError(f"`layer_types` has {unknown.pop()!r}, but each layer must be {known}.")
+        unknown = set(self.attention_of_layers) - {FULL_ATTENTION, SLIDING_ATTENTION}
+        if unknown:
+            raise UserError(
+                f"`layer_types` has {unknown.pop()!r}, but each layer must be {FULL_ATTENTION!r} (dense) or "
+                f"{SLIDING_ATTENTION!r} (locally banded)."
+            )
         if SLIDING_ATTENTION in self.attention_of_layers and self.sliding_window is None:
-            needed = "Pass the number of tokens that a query in such a layer attends to"
-            raise UserError(f"`layer_types` has {SLIDING_ATTENTION!r}, but `sliding_window` is None. {needed}.")
+            raise UserError(
+                f"`layer_types` has {SLIDING_ATTENTION!r}, but `sliding_window` is None. Pass the number of tokens "
+                "that a query in such a layer attends to."
+            )
 
     @property
     def attention_of_layers(self) -> list[str]:
@@ -298,12 +347,57 @@ class GPT1Config(GPT1BaseConfig):
 
     def window_of_layer(self, layer_idx: int) -> int | None:
         """Number of tokens that a query of this layer sees; `None` means its own and all before it."""
-        return self.sliding_window if self.attention_of_layers[layer_idx] == SLIDING_ATTENTION else None
+        if self.attention_of_layers[layer_idx] == SLIDING_ATTENTION:
+            return self.sliding_window
+        return None
+
+
+# ---- Configurations of openai-gpt and GPT-2
+
+
+def has_ending(architectures: list[str], ending: str) -> bool:
+    """Whether one of a checkpoint's classes has a name with this end."""
+    return any(architecture.endswith(ending) for architecture in architectures)
+
+
+def check_foreign_fields(config_dict: dict, kind: str, architectures: list[str]) -> None:
+    """Checks that an openai-gpt or GPT-2 asks for nothing that this decoder and its task head lack."""
+    needed = {}
+    if kind == "gpt2":
+        needed.update(GPT2_NEEDED)
+    if has_ending(architectures, "DoubleHeadsModel"):
+        needed.update(DOUBLE_HEADS_NEEDED)
+    for name, value in needed.items():
+        if config_dict.get(name, value) != value:
+            raise UserError(
+                f"`{name}` is {config_dict[name]!r} in the configuration of this {kind}, but GPT-1 supports only "
+                f"{value!r}. Open the model with transformers' own classes."
+            )
+
+
+def translate_gpt2(config_dict: dict) -> dict:
+    """The fields of [`GPT1Config`] for those of a GPT-2."""
+    translated = dict(GPT2_DEFAULTS)
+    dropped = (*GPT2_NEEDED, "n_ctx", "n_inner", "activation_function")
+    for name, value in config_dict.items():
+        if name not in dropped:
+            translated[name] = value
+    activation = config_dict.get("activation_function", "gelu_new")
+    if activation == "gelu_new":
+        activation = CHECKPOINT_ACTIVATIONS["gelu_new"]
+    translated["intermediate_size"] = config_dict.get("n_inner")
+    translated["hidden_act"] = activation
+    translated["do_layer_norm_before"] = True
+    translated["rescale_prenorm_residual"] = True
+    return translated
+
+
+# ---- Tasks
 
 
 def has_choices(traversal: str | None) -> bool:
     """Whether the examples of a traversal have a sequence for each choice."""
-    return TRAVERSALS.get(traversal, 1) is None
+    return traversal in TRAVERSALS and TRAVERSALS[traversal].num_sequences is None
 
 
 def is_regression(config: PreTrainedConfig) -> bool:
@@ -331,11 +425,15 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
             f"{family}DoubleHeadsModel."
         )
     if has_choices(config.traversal) and config.problem_type not in (None, "single_label_classification"):
-        told = f"`problem_type` is {config.problem_type!r}, but the traversal 'multiple_choice' supports only"
-        raise UserError(f"{told} 'single_label_classification'. Leave `problem_type` out.")
+        raise UserError(
+            f"`problem_type` is {config.problem_type!r}, but the traversal {config.traversal!r} supports only "
+            "'single_label_classification'. Leave `problem_type` out."
+        )
     if config.problem_type == "regression" and config.num_labels != 1:
-        given = f"`num_labels` is {config.num_labels}. Pass `num_labels=1`"
-        raise UserError(f"`problem_type` is 'regression', which predicts one number, but {given}.")
+        raise UserError(
+            "`problem_type` is 'regression', which predicts one number, but `num_labels` is "
+            f"{config.num_labels}. Pass `num_labels=1`."
+        )
     return config
 
 

@@ -15,8 +15,8 @@ from contextvars import ContextVar
 import torch
 from torch import nn
 
-from .configuration_gpt1 import GPT1Config, UserError
-from .packing_gpt1 import can_read, first_place, is_whole
+from .checks_gpt1 import can_read, first_place, is_whole
+from .configuration_gpt1 import IGNORED_LABEL, GPT1Config, UserError
 
 # Bytes of logits: 414 targets in float32 at V = 40 478. That is large enough for full matrix-product speed, and small
 # beside the activations. In half precision, where each chunk's gradient of the weight is widened, twice as many.
@@ -24,7 +24,8 @@ CHUNK_BYTES = 64 * 2**20
 # Rows of logits start at multiples of this many elements: others make products take 1.4 times as long, on GPUs 2 to 3.
 ROW_ALIGNMENT = 64
 # Logits normalised at once, and rows of the weight gradient per step: both stay in a CPU's cache. Elsewhere, 256 MiB.
-SOFTMAX_ELEMENTS, GRADIENT_ROWS = 2**19, 4096
+SOFTMAX_ELEMENTS = 2**19
+GRADIENT_ROWS = 4096
 
 
 def linear_cross_entropy(
@@ -68,29 +69,31 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # Small weights underflow in half precision: products use weights scaled to at most 1, sums the true ones.
         largest = target_weights.abs().amax().clamp(min=torch.finfo(sum_dtype).tiny) if len(target_weights) else 1.0
         token_losses = torch.zeros(hidden_states.shape[:1], dtype=sum_dtype, device=hidden_states.device)
-        # In float16 gradients would leave the range before a scaled loss brings them back; autograd narrows them.
-        of_hidden, of_weight = (sum_dtype if x.dtype == torch.float16 else x.dtype for x in (hidden_states, weight))
-        grad_hidden = torch.empty_like(hidden_states, dtype=of_hidden) if trains_hidden else None
+        grad_hidden = None
+        if trains_hidden:
+            grad_hidden = torch.empty_like(hidden_states, dtype=_dtype_of_gradient(hidden_states, sum_dtype))
         grad_weight = torch.empty_like(weight, dtype=sum_dtype) if trains_weight else None
         compute_weight = weight.to(dtype)  # [V, D]
         if not weight.is_cpu and dtype != sum_dtype:
             compute_weight = nn.functional.pad(compute_weight, (0, 0, 0, -len(weight) % ROW_ALIGNMENT))
-        chunk_bytes = CHUNK_BYTES * (1 if weight.is_cpu else 4)  # fewer kernels to start
-        chunk_size = chunk_bytes * sum_dtype.itemsize // (dtype.itemsize**2 * weight.shape[0]) or 1
-        chunks = _chunks(hidden_states.shape[0], chunk_size)
+        chunks = _chunks(hidden_states.shape[0], _chunk_size(weight, dtype, sum_dtype))
         # Chunks share one buffer: on a CPU, newly allocated memory costs as much time as the softmax.
         buffer = _logits_buffer(hidden_states[chunks[0]], compute_weight, dtype)
-        in_graph, parts, scratch = torch.compiler.is_compiling(), [slice(None)], None
-        step = COMPILED_STEP.get() if needs_grad and not in_graph else softmax_step
-        if step is softmax_step and not in_graph:
-            parts = _chunks(len(buffer), SOFTMAX_ELEMENTS * (1 if weight.is_cpu else 128) // len(weight) or 1)
+        step = softmax_step
+        if needs_grad and not torch.compiler.is_compiling():
+            step = COMPILED_STEP.get()
+        parts = [slice(None)]  # of a chunk
+        scratch = None
+        if step is softmax_step and not torch.compiler.is_compiling():
+            parts = _chunks(len(buffer), _part_size(weight))
             if dtype != sum_dtype:
                 scratch = torch.empty_like(buffer[parts[0], : len(weight)], dtype=sum_dtype)
         with torch.autocast(hidden_states.device.type, enabled=False):
             for number, chunk in enumerate(chunks):
                 hidden_chunk = hidden_states[chunk].to(dtype)
                 products = buffer[: len(hidden_chunk)].addmm_(hidden_chunk, compute_weight.T, beta=0)  # [n, V]
-                targets, losses = target_ids[chunk, None], token_losses[chunk]
+                targets = target_ids[chunk, None]
+                losses = token_losses[chunk]
                 factors = target_weights[chunk, None] / largest if needs_grad else None
                 for part in parts:
                     part_factors = factors[part] if needs_grad else None
@@ -104,7 +107,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if needs_grad:
             expected_grad = torch.as_tensor(expected_grad, dtype=sum_dtype, device=loss.device)
             if trains_weight:
-                grad_weight = grad_weight.mul_(largest).mul_(expected_grad).to(of_weight)
+                grad_weight = grad_weight.mul_(largest).mul_(expected_grad)
+                grad_weight = grad_weight.to(_dtype_of_gradient(weight, sum_dtype))
             ctx.save_for_backward(grad_hidden, grad_weight, expected_grad)
         ctx.mark_non_differentiable(token_losses)
         return loss, token_losses
@@ -116,9 +120,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_hidden, grad_weight, expected_grad = ctx.saved_tensors
         if grad_hidden is not None:
             grad_hidden = grad_hidden * grad_loss.to(grad_hidden.dtype)
-        # A product with 1 would double the memory of the largest gradient.
-        if grad_weight is not None and not (can_read(grad_loss) and grad_loss == expected_grad):
-            grad_weight = grad_weight * (grad_loss / expected_grad).to(grad_weight.dtype)
+        if grad_weight is not None:
+            # A product with 1 would double the memory of the largest gradient.
+            is_as_expected = can_read(grad_loss) and grad_loss == expected_grad
+            if not is_as_expected:
+                grad_weight = grad_weight * (grad_loss / expected_grad).to(grad_weight.dtype)
         return grad_hidden, grad_weight, None, None, None, None, None
 
 
@@ -152,15 +158,36 @@ def softmax_step(
 COMPILED_STEP = ContextVar("compiled_step", default=softmax_step)
 
 
-def _chunks(num_rows: int, chunk_size: int) -> list[slice]:
-    """Splits `num_rows` into chunks of about `chunk_size` and of like length, none longer than the first."""
+def _dtype_of_gradient(tensor: torch.Tensor, sum_dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which a gradient is kept: the tensor's own, but that of sums for float16.
+
+    In float16 gradients would leave the range before a scaled loss brings them back; autograd narrows them.
+    """
+    return sum_dtype if tensor.dtype == torch.float16 else tensor.dtype
+
+
+def _chunk_size(weight: torch.Tensor, dtype: torch.dtype, sum_dtype: torch.dtype) -> int:
+    """The number of targets whose logits exist at once."""
+    chunk_bytes = CHUNK_BYTES if weight.is_cpu else 4 * CHUNK_BYTES  # fewer kernels to start
+    return chunk_bytes * sum_dtype.itemsize // (dtype.itemsize**2 * len(weight)) or 1
+
+
+def _part_size(weight: torch.Tensor) -> int:
+    """The number of targets whose logits are normalised at once."""
+    num_elements = SOFTMAX_ELEMENTS if weight.is_cpu else 128 * SOFTMAX_ELEMENTS
+    return num_elements // len(weight) or 1
+
+
+def _chunks(num_targets: int, chunk_size: int) -> list[slice]:
+    """Splits `num_targets` into chunks of about `chunk_size` and of like length, none longer than the first."""
     if not torch.compiler.is_compiling():
-        chunk_size = math.ceil(num_rows / max(math.ceil(num_rows / chunk_size), 1))
-        return [slice(start, start + chunk_size) for start in range(0, max(num_rows, 1), max(chunk_size, 1))]
+        num_chunks = max(math.ceil(num_targets / chunk_size), 1)
+        chunk_size = max(math.ceil(num_targets / num_chunks), 1)
+        return [slice(start, start + chunk_size) for start in range(0, max(num_targets, 1), chunk_size)]
     # A graph has a fixed number of chunks. Powers of two keep the number of graphs below the compiler's limit. A chunk
-    # takes every n-th row, because the compiler would guard on the length of a shorter last chunk.
+    # takes every n-th target, because the compiler would guard on the length of a shorter last chunk.
     num_chunks = 1
-    while 3 * chunk_size * num_chunks < 2 * num_rows:
+    while 3 * chunk_size * num_chunks < 2 * num_targets:
         num_chunks *= 2
     return [slice(first, None, num_chunks) for first in range(num_chunks)]
 
@@ -172,9 +199,9 @@ def _logits_buffer(hidden_chunk: torch.Tensor, weight: torch.Tensor, dtype: torc
     """
     vocab_size = weight.shape[0]
     stride = math.ceil(vocab_size / ROW_ALIGNMENT) * ROW_ALIGNMENT
-    rows = hidden_chunk.new_empty(len(hidden_chunk), stride, dtype=dtype)
-    rows[:, vocab_size:] = 0
-    return rows[:, :vocab_size]
+    logits = hidden_chunk.new_empty(len(hidden_chunk), stride, dtype=dtype)
+    logits[:, vocab_size:] = 0
+    return logits[:, :vocab_size]
 
 
 def _accumulate(grad_weight: torch.Tensor, grad_logits: torch.Tensor, hidden: torch.Tensor, is_first: bool) -> None:
@@ -182,11 +209,17 @@ def _accumulate(grad_weight: torch.Tensor, grad_logits: torch.Tensor, hidden: to
     if grad_weight.dtype == hidden.dtype:
         grad_weight.addmm_(grad_logits.T, hidden, beta=0 if is_first else 1)
         return
-    num_rows = GRADIENT_ROWS if grad_weight.is_cpu else grad_logits.shape[1]
-    for start in range(0, len(grad_weight), num_rows):
-        rows = slice(start, start + num_rows)
-        product = (grad_logits[:, rows].T @ hidden)[: len(grad_weight)]
-        (grad_weight[rows].copy_ if is_first else grad_weight[rows].add_)(product)
+    part_size = GRADIENT_ROWS if grad_weight.is_cpu else grad_logits.shape[1]
+    for start in range(0, len(grad_weight), part_size):
+        part = slice(start, start + part_size)
+        product = (grad_logits[:, part].T @ hidden)[: len(grad_weight)]
+        if is_first:
+            grad_weight[part].copy_(product)
+        else:
+            grad_weight[part].add_(product)
+
+
+# ---- The task's loss
 
 
 def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config) -> torch.Tensor:
@@ -204,38 +237,55 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
             exist is an IndexError of torch's.
     """
     is_multi_label = config.problem_type == "multi_label_classification"
-    labels = labels.squeeze(1) if labels.shape[1:] == (1,) and not is_multi_label else labels
-    needed = task_logits.shape[: 2 if is_multi_label else 1]
-    if labels.shape != needed:
-        raise UserError(
-            f"`labels` are the task's labels, one {'row ' if is_multi_label else ''}per example: shape "
-            f"{list(needed)} is needed, but got {list(labels.shape)}. Language-modelling targets are taken from "
-            "`input_ids`."
-        )
+    if labels.shape[1:] == (1,) and not is_multi_label:
+        labels = labels.squeeze(1)
+    check_labels(labels, task_logits, is_multi_label)
     if is_multi_label:
-        if can_read(labels) and (is_wrong := ~((labels >= 0) & (labels <= 1) | (labels == -100))).any():
-            example, label = first_place(is_wrong)
-            needed = "it must be from 0 (the class does not apply) to 1 (it applies), or -100 for none"
-            raise UserError(f"Label {label} of example {example} is {labels[example, label].item()}, but {needed}.")
         losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
-        return losses.masked_fill(labels == -100, 0.0).sum(-1) / count_labels(labels).clamp(min=1)
+        return losses.masked_fill(labels == IGNORED_LABEL, 0.0).sum(-1) / count_labels(labels).clamp(min=1)
     if config.problem_type == "regression":  # a model with a task head sets it, see `config_for_task`
         losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
-    elif is_whole(labels):  # the loss of the label -100 is 0
-        return nn.functional.cross_entropy(task_logits.float(), labels.long(), reduction="none")
-    else:
+        return losses.masked_fill(labels == IGNORED_LABEL, 0.0)
+    if not is_whole(labels):
         raise UserError(
             f"`labels` must be indices of classes or choices (torch.int64), but got {labels.dtype}. Pass "
             "`labels.long()` if they are whole numbers, or open the model with `num_labels=1` for regression."
         )
-    return losses.masked_fill(labels == -100, 0.0)
+    return nn.functional.cross_entropy(
+        task_logits.float(), labels.long(), ignore_index=IGNORED_LABEL, reduction="none"
+    )
+
+
+def check_labels(labels: torch.Tensor, task_logits: torch.Tensor, is_multi_label: bool) -> None:
+    """Checks the shape of the task's labels, and the values of several labels, which torch would not refuse."""
+    if is_multi_label:
+        needed = task_logits.shape
+        unit = "row per example"
+    else:
+        needed = task_logits.shape[:1]
+        unit = "per example"
+    if labels.shape != needed:
+        raise UserError(
+            f"`labels` are the task's labels, one {unit}: shape {list(needed)} is needed, but got "
+            f"{list(labels.shape)}. Language-modelling targets are taken from `input_ids`."
+        )
+    if not is_multi_label or not can_read(labels):
+        return
+    is_valid = ((labels >= 0) & (labels <= 1)) | (labels == IGNORED_LABEL)
+    if not is_valid.all():
+        example, label = first_place(~is_valid)
+        raise UserError(
+            f"Label {label} of example {example} is {labels[example, label].item()}, but it must be from 0 (the class "
+            f"does not apply) to 1 (it applies), or {IGNORED_LABEL} for none."
+        )
 
 
 def task_loss(
     task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config, num_items: torch.Tensor | int | None
 ) -> torch.Tensor:
     """L2 / N of a batch; N is `num_items`, by default the number of its labels."""
-    losses, counts = task_losses(task_logits, labels, config), count_labels(labels)
+    losses = task_losses(task_logits, labels, config)
+    counts = count_labels(labels)
     return (losses * counts).sum() / count_items(counts, num_items)
 
 
@@ -244,11 +294,14 @@ def count_labels(labels: torch.Tensor) -> torch.LongTensor:
 
     N is then what Trainer counts, also for multi-label classification: there all labels of a step weigh the same.
     """
-    is_label = labels != -100
+    is_label = labels != IGNORED_LABEL
     return is_label.long() if labels.dim() == 1 else is_label.sum(1)
 
 
 def count_items(counts: torch.Tensor, num_items: torch.Tensor | int | None) -> torch.Tensor | int:
     """N, at least 1, so that the loss is 0 if nothing counts."""
-    num_items = counts.sum() if num_items is None else num_items
-    return num_items.clamp(min=1) if isinstance(num_items, torch.Tensor) else max(num_items, 1)
+    if num_items is None:
+        num_items = counts.sum()
+    if isinstance(num_items, torch.Tensor):
+        return num_items.clamp(min=1)
+    return max(num_items, 1)

@@ -21,20 +21,18 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .checks_gpt1 import can_read, check_tokens, padding_mask
 from .configuration_gpt1 import UserError
 from .configuration_gpt1_lstm import GPT1LSTMConfig
+from .kernels_gpt1 import GPT1Dropout
 from .modeling_gpt1 import (
     CACHE,
     GPT1DoubleHeadsModel,
-    GPT1Dropout,
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
     GPT1PreTrainedModel,
-    check_tokens,
-    padding_mask,
 )
-from .packing_gpt1 import can_read
 
 State = tuple[torch.Tensor, torch.Tensor]  # hidden and cell state after the last token, [B, U] each
 

@@ -3,8 +3,9 @@
 """A batch as the decoder reads it: padded, or by the plan that came with it; its extract positions and its targets.
 
 A plan (`BatchPlan` of the package `tokenization`) is made where the batch is made. Without one the batch is padded, as
-for every model of transformers. With one the decoder computes each real token once, all in one row, and only attention
-needs rows of its own: the modules of `modeling_gpt1.py` move its inputs there and back.
+for every model of transformers. With one the decoder computes each real token once, all side by side, and attention
+alone needs rows: [`to_rows`] and [`from_rows`] move its inputs there and back. In this file a row is one of these rows
+of attention.
 
 Sources: figure 1 and section 3.3 of "Improving Language Understanding by Generative Pre-Training"; the targets of L1
 and their weights are those of the released code
@@ -15,36 +16,87 @@ computes; R rows of attention of at most L tokens; M targets.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.cache_utils import Cache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask, sdpa_mask
 from transformers.utils import logging
 
-from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS, UserError
+from .checks_gpt1 import can_read, check_choices, check_extracted, is_traced, real_tokens
+from .configuration_gpt1 import (
+    FULL_ATTENTION,
+    IGNORED_LABEL,
+    SLIDING_ATTENTION,
+    TRAVERSALS,
+    UserError,
+    has_choices,
+)
+from .kernels_gpt1 import MovedTokens
 
 logger = logging.get_logger(__name__)
 
 # How attention keeps packed sequences apart, by the function of transformers that makes its masks.
-MASKED_ROWS, VARIABLE_LENGTH = "masked rows", "variable length"
+MASKED_ROWS = "masked rows"
+VARIABLE_LENGTH = "variable length"
 WAYS_OF_PACKING = {sdpa_mask: MASKED_ROWS, flash_attention_mask: VARIABLE_LENGTH}
-
-Targets = tuple[torch.Tensor, torch.LongTensor, torch.Tensor, torch.LongTensor]  # [M, D], and ids, weights, rows [M]
 
 
 # ---- Following a plan
 
 
+class Plan(Protocol):
+    """What of a batch depends on its values. It belongs to that batch alone; all padding is at the end of sequences.
+
+    `tokenization.BatchPlan` is one, and says more. Fields after `target_sources` are `None` if the decoder computes
+    padding, too, and the last two if no sequences share a beginning.
+
+    Args:
+        shape: shape of the batch's `input_ids`.
+        num_tokens, num_targets: real tokens of the batch, and those of them after the first of their sequence.
+        is_real (`[S, T]`): the batch's attention mask.
+        target_tokens (`[M]`): each real token after the first of its sequence, as an index into the flat S · T places,
+            or into the N tokens if there are any.
+        target_sources (`[M]`): the token that predicts it.
+        token_index (`[N]`): the computed tokens, as indices into the flat S · T places.
+        position_ids (`[1, N]`): their positions.
+        packed_index (`[S, T]`): the token of the N for each place of the batch, 0 for padding.
+        row_index (`[R, L]`): the token of the N for each place of the rows, 0 for padding.
+        row_is_padding (`[R, L]`): True at the rows' padding.
+        row_place (`[N]`): the place of each token in the flat R · L places.
+        row_sequence (`[R, L]`): the sequence at each place of the rows, −1 for padding.
+        row_is_shared (`[R, L]`): True in a beginning that several sequences share.
+    """
+
+    shape: tuple[int, ...]
+    num_tokens: int
+    num_targets: int
+    is_real: torch.BoolTensor
+    target_tokens: torch.LongTensor
+    target_sources: torch.LongTensor
+    token_index: torch.LongTensor | None
+    position_ids: torch.LongTensor | None
+    packed_index: torch.LongTensor | None
+    row_index: torch.LongTensor | None
+    row_is_padding: torch.BoolTensor | None
+    row_place: torch.LongTensor | None
+    row_sequence: torch.LongTensor | None
+    row_is_shared: torch.BoolTensor | None
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Plan":
+        """The plan on a device."""
+
+
 def plan_to_follow(
     model: PreTrainedModel,
-    plan: Any | None,
+    plan: Plan | None,
     input_ids: torch.Tensor | None,
     attention_mask: torch.Tensor | None,
     labels: torch.Tensor | None = None,
     **kwargs,
-) -> Any | None:
+) -> Plan | None:
     """The plan on the batch's device; `None` if there is none, if it belongs to another batch, or if padding is read.
 
     Values are compared on the CPU, where a plan that does not fit is left out with a warning. Another device compares
@@ -52,13 +104,7 @@ def plan_to_follow(
     """
     if plan is None or input_ids is None or input_ids.is_meta:
         return None
-    config = model.config
-    reads_padding = not kwargs.get("is_causal", getattr(config, "is_causal", True)) or any(
-        kwargs.get(name, getattr(config, name)) for name in ("output_hidden_states", "output_attentions")
-    )
-    if reads_padding or is_traced():
-        return None
-    if getattr(model.get_input_embeddings(), "neftune_noise_alpha", None):  # this noise depends on the padded length
+    if is_traced() or reads_padding(model, **kwargs):
         return None
     refusal = (  # CUDA takes no message of 255 bytes or more
         f"The batch does not belong to its `plan`, which was made for `input_ids` of shape {list(plan.shape)}. Remove "
@@ -69,12 +115,7 @@ def plan_to_follow(
     if any(tensor.shape != plan.is_real.shape for tensor in given):
         logger.warning_once(refusal)
         return None
-    is_real = plan.is_real
-    fits = (is_real if attention_mask is None else is_real.eq(attention_mask)).all()
-    if plan.row_is_shared is not None:
-        fits = fits & (input_ids.take(plan.token_index)[plan.packed_index].eq(input_ids) | ~is_real).all()
-    if labels is not None:
-        fits = fits & (labels.eq(-100) | is_real)[:, 1:].all()
+    fits = belongs_to(plan, input_ids, attention_mask, labels)
     if not can_read(fits):
         torch._assert_async(fits, refusal)
     elif not fits:
@@ -83,12 +124,86 @@ def plan_to_follow(
     return plan
 
 
+def reads_padding(model: PreTrainedModel, **kwargs) -> bool:
+    """Whether a call's result depends on the places of padding, which a plan leaves out."""
+    config = model.config
+
+    def setting(name: str, default: bool) -> bool:
+        return kwargs.get(name, getattr(config, name, default))
+
+    if not setting("is_causal", True):
+        return True
+    if setting("output_hidden_states", False) or setting("output_attentions", False):
+        return True
+    # NEFTune's noise depends on the padded length.
+    return bool(getattr(model.get_input_embeddings(), "neftune_noise_alpha", None))
+
+
+def belongs_to(
+    plan: Plan, input_ids: torch.Tensor, attention_mask: torch.Tensor | None, labels: torch.Tensor | None
+) -> torch.BoolTensor:
+    """Whether a plan was made for a batch of its shape, `[]`."""
+    is_real = plan.is_real
+    fits = is_real.all() if attention_mask is None else is_real.eq(attention_mask).all()
+    if plan.row_is_shared is not None:  # what is shared must be equal
+        computed = input_ids.take(plan.token_index)[plan.packed_index]
+        fits = fits & (computed.eq(input_ids) | ~is_real).all()
+    if labels is not None:
+        fits = fits & (labels.eq(IGNORED_LABEL) | is_real)[:, 1:].all()
+    return fits
+
+
 def way_of_packing(config: PreTrainedConfig) -> str | None:
     """How the attention that a model uses keeps packed sequences apart; `None` if it cannot."""
     return WAYS_OF_PACKING.get(ALL_MASK_ATTENTION_FUNCTIONS.get(config._attn_implementation))
 
 
-def row_masks(plan: Any, sliding_window: int | None) -> dict[str, torch.BoolTensor | None]:
+def packed_inputs(
+    model: PreTrainedModel,
+    plan: Plan | None,
+    input_ids: torch.LongTensor,
+    token_type_ids: torch.Tensor | None = None,
+    position_ids: torch.Tensor | None = None,
+    inputs_embeds: torch.Tensor | None = None,
+    past_key_values: Cache | None = None,
+) -> dict[str, Any] | None:
+    """Arguments for the decoder that follows a plan, with all that its attention needs; `input_ids [S, T]`.
+
+    `None` if it computes padding, too: by the plan, by attention that cannot keep sequences apart, because it refuses
+    the length, or because the batch has more than its ids.
+    """
+    config = model.config
+    if plan is None or plan.token_index is None or not model.pack_sequences:
+        return None
+    if input_ids.shape[1] > config.max_position_embeddings:
+        return None
+    others = (token_type_ids, position_ids, inputs_embeds, past_key_values)
+    if any(other is not None for other in others):
+        return None
+    way = way_of_packing(config) if model._supports_attention_backend else None
+    if way == MASKED_ROWS:
+        for_attention = {"attention_mask": row_masks(plan, config.sliding_window), "rows": plan}
+    elif way == VARIABLE_LENGTH and plan.row_is_shared is None:  # without masks, nothing can be shared
+        for_attention = lengths_of_rows(plan, input_ids.shape[1])
+        for_attention["attention_mask"] = {FULL_ATTENTION: None, SLIDING_ATTENTION: None}
+    else:
+        return None
+    tokens = input_ids.take(plan.token_index)[None]
+    return {"input_ids": tokens, "position_ids": plan.position_ids, **for_attention}
+
+
+def padded_inputs(plan: Plan | None, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments for the decoder of a batch that is padded: `inputs`, in which a plan saves a device its mask.
+
+    A mask makes the host wait, and the plan says that all padding is at the end, where no real token sees it. With
+    positions but without a mask, though, a batch row would be taken for several sequences.
+    """
+    if plan is None or inputs["position_ids"] is not None or can_read(inputs["input_ids"]):
+        return inputs
+    return {**inputs, "attention_mask": None}
+
+
+def row_masks(plan: Plan, sliding_window: int | None) -> dict[str, torch.BoolTensor | None]:
     """The mask for each layer type, `[R, 1, L, L]`: True where a query sees a key, its own sequence's or a shared one.
 
     In banded layers a token sees its sequence's last `sliding_window` tokens. `None` is a causal mask.
@@ -101,15 +216,55 @@ def row_masks(plan: Any, sliding_window: int | None) -> dict[str, torch.BoolTens
         return {FULL_ATTENTION: mask}
     positions = plan.position_ids[0, plan.row_index]  # [R, L]
     band = (positions[:, :, None] - positions[:, None, :] < sliding_window)[:, None]
-    return {FULL_ATTENTION: mask, SLIDING_ATTENTION: band.tril() if mask is None else band & mask}
+    banded_mask = band.tril() if mask is None else band & mask
+    return {FULL_ATTENTION: mask, SLIDING_ATTENTION: banded_mask}
 
 
-def lengths_for_flash_attention(starts: torch.IntTensor, longest: int) -> dict:
+def lengths_of_rows(plan: Plan, length: int) -> dict[str, Any]:
+    """The rows' lengths for flash attention; `length` is T."""
+    starts = nn.functional.pad(plan.row_index[:, 0], (0, 1), value=plan.num_tokens).int()
+    longest = plan.row_index.shape[1]
+    if longest == 1:  # a graph would be made for this number alone; any larger one serves
+        longest = length
+    return lengths_for_flash_attention(starts, longest)
+
+
+def lengths_for_flash_attention(starts: torch.IntTensor, longest: int) -> dict[str, Any]:
     """Arguments of transformers' flash attention; `starts` `[R + 1]`: index of each row's first token, and N."""
     return {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": longest, "max_length_k": longest}
 
 
+def to_rows(plan: Plan, hidden_states: torch.Tensor) -> torch.Tensor:
+    """Moves a plan's tokens `[1, N, D]` to its rows of attention `[R, L, D]`; their padding holds arbitrary values."""
+    shape = (*plan.row_index.shape, -1)
+    if has_full_rows(plan):
+        return hidden_states.view(shape)
+    return MovedTokens.apply(hidden_states.flatten(0, 1), plan.row_index, plan.row_place, None).view(shape)
+
+
+def from_rows(plan: Plan, hidden_states: torch.Tensor) -> torch.Tensor:
+    """Inverse of [`to_rows`]: from `[R, L, D]` to `[1, N, D]`. The rows' padding gets no gradient."""
+    tokens = hidden_states.flatten(0, 1)
+    if has_full_rows(plan):
+        return tokens[None]
+    return MovedTokens.apply(tokens, plan.row_place, plan.row_index, plan.row_is_padding)[None]
+
+
+def has_full_rows(plan: Plan) -> bool:
+    """Whether the rows of attention have no padding. A graph does not ask: one serves all batches."""
+    return not torch.compiler.is_compiling() and plan.row_index.numel() == plan.row_place.numel()
+
+
 # ---- Examples
+
+
+class Targets(NamedTuple):
+    """The tokens that a language-modelling loss predicts."""
+
+    hidden_states: torch.Tensor  # [M, D], which predict
+    ids: torch.LongTensor  # [M], to be predicted
+    weights: torch.Tensor  # [M], of each −log P in the sum
+    examples: torch.LongTensor  # [M], the example that each belongs to
 
 
 @dataclass
@@ -123,47 +278,67 @@ class Sequences:
     positions: torch.LongTensor | int  # [S], position of the extract token
     shape: tuple[int, int]  # B, C
     decoder_inputs: dict[str, Any]
-    plan: Any | None  # the plan that is followed
+    plan: Plan | None  # the plan that is followed
     packed_index: torch.LongTensor | None  # [S, T], the plan's, if the decoder leaves padding out
 
     def extract(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Hidden states at the extract tokens, `[B, C, D]`: the task head's input."""
-        rows = torch.arange(self.shape[0] * self.shape[1], device=hidden_states.device)
-        places = (rows, self.positions) if self.packed_index is None else (0, self.packed_index[rows, self.positions])
-        return hidden_states[places].unflatten(0, self.shape)
+        num_examples, num_sequences = self.shape
+        sequences = torch.arange(num_examples * num_sequences, device=hidden_states.device)
+        if self.packed_index is None:
+            extracted = hidden_states[sequences, self.positions]
+        else:
+            extracted = hidden_states[0, self.packed_index[sequences, self.positions]]
+        return extracted.unflatten(0, self.shape)
 
     def padded(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """The decoder's output as `[S, T, …]`, whose padding holds arbitrary finite values."""
         return hidden_states if self.packed_index is None else hidden_states[0, self.packed_index]
 
     def read_targets(self, hidden_states: torch.Tensor, counts: torch.LongTensor) -> Targets:
-        """The targets of Σ L1 / C: predicting hidden states `[M, D]`, ids, weights and examples `[M]`.
+        """The targets of Σ L1 / C. A token that several sequences share is one target with their summed weight.
 
-        A token that several sequences share is one target with their summed weight. `counts [B]` weigh the examples.
+        Args:
+            hidden_states: the decoder's output.
+            counts (`[B]`): the weights of the examples.
         """
         if self.input_ids is None:
-            needs = "The auxiliary language-modelling loss needs `input_ids`, but only `inputs_embeds` were given"
-            raise UserError(f"{needs}. Pass `input_ids`, or set `config.lm_coef = 0`.")
-        is_target = real_targets = next_tokens(self.input_ids, self.attention_mask)
+            raise UserError(
+                "The auxiliary language-modelling loss needs `input_ids`, but only `inputs_embeds` were given. Pass "
+                "`input_ids`, or set `config.lm_coef = 0`."
+            )
+        real_targets = next_tokens(self.input_ids, self.attention_mask)
+        weights = self._weights_of(real_targets)
+        if self.packed_index is not None:
+            sources = self.plan.target_sources
+            places = self.plan.token_index[self.plan.target_tokens]
+            weights_of_tokens = weights.new_zeros(self.plan.num_tokens)
+            weights_of_tokens.scatter_add_(0, self.packed_index.flatten(), weights.flatten())
+            weights = weights_of_tokens[self.plan.target_tokens]
+        elif self.plan is not None:
+            places, sources = predicted_places(self.attention_mask, real_targets, self.plan.num_targets)
+            weights = weights.flatten()[places]
+        else:
+            places, sources = predicted_places(self.attention_mask, weights)
+            weights = weights.flatten()[places]
+        examples = places // (self.input_ids.shape[1] * self.shape[1])
+        return Targets(
+            hidden_states=hidden_states.flatten(0, 1).index_select(0, sources),
+            ids=self.input_ids.flatten()[places],
+            weights=weights * counts[examples],
+            examples=examples,
+        )
+
+    def _weights_of(self, is_target: torch.BoolTensor) -> torch.Tensor:
+        """The weight of each token in the sum of an example's L1 / C, `[S, T]`: 0 for those that are not targets."""
         if self.lm_mask is not None:
             is_target = is_target & self.lm_mask.bool()
         if self.is_present is None:
             of_sequences = torch.full(self.shape, 1 / self.shape[1], device=is_target.device)
         else:
             of_sequences = self.is_present / self.is_present.sum(-1, keepdim=True)
-        weights = is_target * (of_sequences.flatten() / is_target.sum(-1).clamp(min=1))[:, None]  # [S, T]
-        if self.packed_index is not None:
-            sources, places = self.plan.target_sources, self.plan.token_index[self.plan.target_tokens]
-            weights_of_tokens = weights.new_zeros(self.plan.num_tokens)
-            weights_of_tokens.scatter_add_(0, self.packed_index.flatten(), weights.flatten())
-            weights = weights_of_tokens[self.plan.target_tokens]
-        else:
-            counted = (weights, None) if self.plan is None else (real_targets, self.plan.num_targets)
-            places, sources = predicted_places(self.attention_mask, *counted)
-            weights = weights.flatten()[places]
-        examples = places // (self.input_ids.shape[1] * self.shape[1])
-        ids, predicting = self.input_ids.flatten()[places], hidden_states.flatten(0, 1).index_select(0, sources)
-        return predicting, ids, weights * counts[examples], examples
+        num_targets = is_target.sum(-1).clamp(min=1)
+        return is_target * (of_sequences.flatten() / num_targets)[:, None]
 
 
 def read_sequences(
@@ -176,27 +351,31 @@ def read_sequences(
     token_type_ids: torch.LongTensor | None = None,
     position_ids: torch.LongTensor | None = None,
     inputs_embeds: torch.Tensor | None = None,
-    plan: Any | None = None,
+    plan: Plan | None = None,
     **kwargs,
 ) -> Sequences:
     """The examples of a task model's arguments, see [`GPT1DoubleHeadsModel`]."""
-    config, mask = model.config, real_tokens(attention_mask)
-    if config.traversal == "similarity" and input_ids is not None and input_ids.dim() == 2:
+    config = model.config
+    mask = real_tokens(attention_mask)
+    if TRAVERSALS[config.traversal].builds_both_orders and input_ids is not None and input_ids.dim() == 2:
         input_ids = both_orders(input_ids, mask, config.delimiter_token_id)
         mask = None if mask is None else mask[:, None].expand(-1, 2, -1)
         mc_token_ids = None if mc_token_ids is None else mc_token_ids.reshape(-1, 1).expand(-1, 2)
     given = input_ids if inputs_embeds is None else inputs_embeds[..., 0]
-    shape, length = (given.shape[0], count_sequences(config.traversal, given)), given.shape[-1]
+    length = given.shape[-1]
+    shape = (given.shape[0], count_sequences(config.traversal, given))  # B, C
+    if choice_mask is not None and not has_choices(config.traversal):
+        raise UserError(f"`choice_mask` is given, but traversal {config.traversal!r} has no choices. Leave it out.")
+    if token_type_ids is not None and token_type_ids.shape[-1] == 1:  # a type for all tokens
+        token_type_ids = token_type_ids.expand(*token_type_ids.shape[:-1], length)
 
     def flat(name: str, tensor: torch.Tensor | None, *more: int) -> torch.Tensor | None:
         return flatten_sequences(name, tensor, (*shape, *more))
 
-    if choice_mask is not None and TRAVERSALS[config.traversal] is not None:
-        raise UserError(f"`choice_mask` is given, but traversal {config.traversal!r} has no choices. Leave it out.")
-    if token_type_ids is not None and token_type_ids.shape[-1] == 1:  # a type for all tokens
-        token_type_ids = token_type_ids.expand(*token_type_ids.shape[:-1], length)
-    mask, is_present = flat("attention_mask", mask, length), flat("choice_mask", choice_mask)
-    is_present = None if is_present is None else is_present.view(shape).bool()
+    mask = flat("attention_mask", mask, length)
+    is_present = flat("choice_mask", choice_mask)
+    if is_present is not None:
+        is_present = is_present.view(shape).bool()
     inputs = {
         "input_ids": flat("input_ids", input_ids, length),
         "attention_mask": mask,
@@ -206,48 +385,40 @@ def read_sequences(
     }
     positions = last_attended(mask, length) if mc_token_ids is None else flat("mc_token_ids", mc_token_ids)
     plan = plan_to_follow(model, plan, inputs["input_ids"], mask, **kwargs)
-    for_decoder = packed_inputs(model, plan, inputs["input_ids"], token_type_ids, position_ids)
-    packed_index = None if for_decoder is None else plan.packed_index
-    if can_read(given) or (for_decoder and mc_token_ids is not None):  # padding has no hidden states of its own
-        check_extracted(positions, mask, is_present, (*shape, length))
-    if for_decoder is None:
-        is_planned = plan is not None and position_ids is None and not can_read(given)
-        for_decoder = inputs | {"attention_mask": None} if is_planned else inputs  # a mask would make the host wait
-    lm_mask = flat("lm_mask", lm_mask, length)
-    return Sequences(inputs["input_ids"], mask, lm_mask, is_present, positions, shape, for_decoder, plan, packed_index)
-
-
-def packed_inputs(model: PreTrainedModel, plan: Any | None, input_ids: torch.LongTensor, *others) -> dict | None:
-    """Arguments for the decoder that follows a plan, with all that its attention needs; `input_ids [S, T]`.
-
-    `None` if it computes padding, too: by the plan, by attention that cannot keep sequences apart, or because it reads
-    `others` with their padding or refuses the length.
-    """
-    config, way = model.config, way_of_packing(model.config) if model._supports_attention_backend else None
-    is_packed = plan is not None and plan.token_index is not None and way is not None and model.pack_sequences
-    if not is_packed or input_ids.shape[1] > config.max_position_embeddings or others != (None,) * len(others):
-        return None
-    if way == VARIABLE_LENGTH and plan.row_is_shared is not None:  # without masks, nothing can be shared
-        return None
-    inputs = {"input_ids": input_ids.take(plan.token_index)[None], "position_ids": plan.position_ids}
-    if way == MASKED_ROWS:
-        return {**inputs, "attention_mask": row_masks(plan, config.sliding_window), "rows": plan}
-    starts = nn.functional.pad(plan.row_index[:, 0], (0, 1), value=plan.num_tokens).int()
-    no_masks = dict.fromkeys((FULL_ATTENTION, SLIDING_ATTENTION))
-    longest = input_ids.shape[1] if plan.row_index.shape[1] == 1 else plan.row_index.shape[1]
-    return {**inputs, "attention_mask": no_masks, **lengths_for_flash_attention(starts, longest)}
+    packed = packed_inputs(model, plan, inputs["input_ids"], token_type_ids=token_type_ids, position_ids=position_ids)
+    # Padding that is left out has no hidden states of its own.
+    if can_read(given) or (packed is not None and mc_token_ids is not None):
+        check_choices(is_present)
+        check_extracted(positions, mask, is_present, shape, length)
+    return Sequences(
+        input_ids=inputs["input_ids"],
+        attention_mask=mask,
+        lm_mask=flat("lm_mask", lm_mask, length),
+        is_present=is_present,
+        positions=positions,
+        shape=shape,
+        decoder_inputs=padded_inputs(plan, inputs) if packed is None else packed,
+        plan=plan,
+        packed_index=None if packed is None else plan.packed_index,
+    )
 
 
 def count_sequences(traversal: str, tokens: torch.Tensor) -> int:
     """C of `tokens [B, C, T]`; 1 if that dimension is left out."""
-    num_choices = tokens.shape[1] if tokens.dim() == 3 else 1
-    needed = TRAVERSALS[traversal]
-    fits = tokens.dim() == 3 if needed is None else num_choices == needed
-    if not fits or tokens.dim() not in (2, 3):
-        shape = {None: "[B, C, T]", 1: "[B, T]", 2: "[B, 2, T]"}[needed]
-        needs = f"The traversal {traversal!r} needs tokens of shape {shape}, but got {list(tokens.shape)}"
-        raise UserError(f"{needs}. TraversalCollator makes such batches.")
-    return num_choices
+    num_given = tokens.shape[1] if tokens.dim() == 3 else 1
+    needed = TRAVERSALS[traversal].num_sequences
+    if needed is None:
+        fits = tokens.dim() == 3
+        shape = "[B, C, T]"
+    else:
+        fits = tokens.dim() in (2, 3) and num_given == needed
+        shape = "[B, T]" if needed == 1 else f"[B, {needed}, T]"
+    if not fits:
+        raise UserError(
+            f"The traversal {traversal!r} needs tokens of shape {shape}, but got {list(tokens.shape)}. "
+            "TraversalCollator makes such batches."
+        )
+    return num_given
 
 
 def flatten_sequences(name: str, tensor: torch.Tensor | None, shape: tuple[int, ...]) -> torch.Tensor | None:
@@ -256,11 +427,15 @@ def flatten_sequences(name: str, tensor: torch.Tensor | None, shape: tuple[int, 
         return None
     if tensor.shape == shape:
         return tensor.flatten(0, 1)
-    if shape[1] == 1 and tensor.shape == shape[:1] + shape[2:]:
-        return tensor
-    remedy = " Pass 1 for real tokens and 0 for padding, like `input_ids`." if name == "attention_mask" else ""
-    needed = list(shape[:1] + shape[2:] if shape[1] == 1 else shape)
-    raise UserError(f"`{name}` needs shape {needed} here, but got {list(tensor.shape)}.{remedy}")
+    needed = shape
+    if shape[1] == 1:
+        needed = (shape[0], *shape[2:])
+        if tensor.shape == needed:
+            return tensor
+    remedy = ""
+    if name == "attention_mask":
+        remedy = " Pass 1 for real tokens and 0 for padding, like `input_ids`."
+    raise UserError(f"`{name}` needs shape {list(needed)} here, but got {list(tensor.shape)}.{remedy}")
 
 
 def last_attended(attention_mask: torch.Tensor | None, length: int) -> torch.LongTensor | int:
@@ -273,9 +448,12 @@ def last_attended(attention_mask: torch.Tensor | None, length: int) -> torch.Lon
 def both_orders(
     input_ids: torch.LongTensor, attention_mask: torch.Tensor | None, delimiter_token_id: int | None
 ) -> torch.LongTensor:
-    """Both orders `[B, 2, T]` of rows `[s] a [$] b [e]` in `[B, T]`: as given, and with the segments swapped."""
+    """Both orders `[B, 2, T]` of `[s] a [$] b [e]` in `[B, T]`: as given, and with the segments swapped."""
     real = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
-    is_delimiter = (input_ids == delimiter_token_id) & real.bool() if delimiter_token_id is not None else real < 0
+    if delimiter_token_id is None:
+        is_delimiter = torch.zeros_like(input_ids, dtype=torch.bool)
+    else:
+        is_delimiter = (input_ids == delimiter_token_id) & real.bool()
     counts = is_delimiter.sum(-1)
     if torch.compiler.is_compiling():  # a graph cannot raise depending on values
         torch._assert_async((counts == 1).all(), "Similarity reads rows with one delimiter each.")
@@ -285,11 +463,12 @@ def both_orders(
             f"one delimiter (`config.delimiter_token_id` is {delimiter_token_id}), but the rows have "
             f"{counts.tolist()} delimiters. Give the tokenizer a `text` and a `text_pair`."
         )
-    places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+    # Places `[B, 1]` of [s], [$] and [e], and of [$] in the reverse order.
     start = real.argmax(-1, keepdim=True)
     end = start + real.sum(-1, keepdim=True) - 1
     middle = is_delimiter.long().argmax(-1, keepdim=True)
     new_middle = start + end - middle
+    places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
     source = torch.where(places < new_middle, places - start + middle, places - new_middle + start)
     source = torch.where(places == new_middle, middle, source)
     source = torch.where((places <= start) | (places >= end), places, source)
@@ -318,98 +497,40 @@ def predicted_places(
     if attention_mask is not None:  # the last real token before each; padding within a sequence is skipped
         last_real = torch.where(attention_mask, previous + 1, 0).cummax(1).values
         previous = nn.functional.pad(last_real[:, :-1], (1, 0))
-    sources = (places.view_as(weights)[:, :1] + previous.clamp(min=0)).flatten()
-    if not is_traced():
-        is_target = weights.flatten()
-        places = is_target.nonzero() if num_targets is None else is_target.nonzero_static(size=num_targets)
-        places = places[:, 0]
-        sources = sources.index_select(0, places)
-    return places, sources
+    starts = places.view_as(weights)[:, :1]  # of the sequences
+    sources = (starts + previous.clamp(min=0)).flatten()
+    if is_traced():
+        return places, sources
+    if num_targets is None:
+        targets = weights.flatten().nonzero()[:, 0]
+    else:
+        targets = weights.flatten().nonzero_static(size=num_targets)[:, 0]
+    return targets, sources.index_select(0, targets)
 
 
-def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, plan: Any | None) -> Targets:
-    """The targets of a language model's `labels [B, T]` without −100, as in [`Sequences.read_targets`].
+def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, plan: Plan | None) -> Targets:
+    """The targets of a language model's `labels [B, T]` without −100; each of the B is an example.
 
     A plan has their places, also if its tokens were not packed; labels of −100 there get the weight 0.
     """
-    if plan is not None:
-        sources, places = plan.target_sources, plan.target_tokens
-        if plan.token_index is not None:
-            places = plan.token_index.index_select(0, places)
-            sources = places - 1 if hidden_states.shape[:2] == labels.shape else sources
-    else:
+    if plan is None:
         places = torch.arange(labels.numel(), device=labels.device).view_as(labels)[:, 1:]
-        # Shapes of a graph cannot depend on values.
-        places = places.flatten() if is_traced() else places[labels[:, 1:] != -100]
+        if is_traced():  # shapes of a graph cannot depend on values
+            places = places.flatten()
+        else:
+            places = places[labels[:, 1:] != IGNORED_LABEL]
         sources = places - 1
+    elif plan.token_index is None:
+        places = plan.target_tokens
+        sources = plan.target_sources
+    else:
+        places = plan.token_index.index_select(0, plan.target_tokens)
+        is_packed = hidden_states.shape[:2] != labels.shape
+        sources = plan.target_sources if is_packed else places - 1
     ids = labels.flatten().index_select(0, places)
-    weights = ids.ne(-100).float()
-    rows = places // labels.shape[1]
-    return hidden_states.flatten(0, 1).index_select(0, sources), ids.clamp(min=0), weights, rows
-
-
-# ---- Checks. Shapes and types are always checked, values on the CPU alone: no check makes the host wait.
-
-
-def can_read(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's values can be read: on the CPU, without waiting for a device, and outside of a graph."""
-    return tensor.device.type == "cpu" and not is_traced()
-
-
-def is_traced() -> bool:
-    """Whether a graph is made or `torch.func` transforms the call, so that tensors may have no values."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
-
-
-def is_whole(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has an integer dtype."""
-    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
-
-
-def first_place(is_wrong: torch.BoolTensor) -> tuple[int, ...]:
-    """Indices of the first true value."""
-    return tuple(is_wrong.nonzero()[0].tolist())
-
-
-def real_tokens(attention_mask: torch.Tensor | None) -> torch.BoolTensor | None:
-    """Converts a mask of 0 and 1, of any shape and type, to booleans."""
-    if attention_mask is None or attention_mask.dtype == torch.bool:
-        return attention_mask
-    is_real = attention_mask.bool()
-    if can_read(attention_mask) and not attention_mask.eq(is_real).all():
-        raise UserError(
-            f"`attention_mask` has the value {attention_mask[attention_mask != is_real][0].item()}, but only 1 (a "
-            "real token) and 0 (padding) are valid. Correct the mask, or leave it out if nothing is padded."
-        )
-    return is_real
-
-
-def check_extracted(
-    positions: torch.LongTensor | int,
-    attention_mask: torch.BoolTensor | None,
-    is_present: torch.BoolTensor | None,
-    shape: tuple[int, int, int],
-) -> None:
-    """Checks that each example has a choice, and that the task head reads each sequence at one of its real tokens."""
-    if is_present is not None and can_read(is_present) and not is_present.any(1).all():
-        absent = f"`choice_mask` marks every choice of example {first_place(~is_present.any(1))[0]} as absent"
-        raise UserError(f"{absent}. Remove the example or correct the mask.")
-    if isinstance(positions, int):
-        return
-    places = positions.clamp(0, shape[-1] - 1)
-    is_wrong = places != positions
-    if attention_mask is not None:
-        is_wrong = is_wrong | ~attention_mask.gather(1, places[:, None])[:, 0]
-    is_wrong = is_wrong.view(shape[:2])
-    if is_present is not None:
-        is_wrong = is_wrong & is_present
-    if not can_read(is_wrong):
-        torch._assert_async(~is_wrong.any(), "`mc_token_ids` has a position in padding. Correct or leave it out.")
-    elif is_wrong.any():
-        example, choice = first_place(is_wrong)
-        position = positions.view(shape[:2])[example, choice].item()
-        raise UserError(
-            f"Sequence {choice} of example {example} has no real token at {position}, where its extract token was "
-            "expected. Correct `attention_mask`, leave `mc_token_ids` out to read the last real token, or set "
-            "`choice_mask` to False for a choice that the example does not have."
-        )
+    return Targets(
+        hidden_states=hidden_states.flatten(0, 1).index_select(0, sources),
+        ids=ids.clamp(min=0),
+        weights=ids.ne(IGNORED_LABEL).float(),
+        examples=places // labels.shape[1],
+    )

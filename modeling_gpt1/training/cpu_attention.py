@@ -18,8 +18,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from ..modeling_gpt1 import NOISE_LEVELS, GPT1PreTrainedModel, draws_noise
-from ..packing_gpt1 import can_read
+from ..checks_gpt1 import can_read
+from ..kernels_gpt1 import NOISE_LEVELS, draws_noise
+from ..modeling_gpt1 import GPT1PreTrainedModel
 
 CPU_ATTENTION = "cpu_blocks"  # name in the attention interface
 # Queries per block, and pairs of queries and keys per block: the scores of a block, for all heads, fit in the cache of

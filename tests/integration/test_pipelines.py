@@ -123,7 +123,7 @@ class TestTextClassification:
     def test_texts_of_another_number_are_told(self, make_task_folder, entailment, caplog):
         one, pair = PROMPTS[0], {"text": PROMPTS[0], "text_pair": PROMPTS[1]}
         folder = make_task_folder("classification", columns={"text": "body"})
-        caplog.set_level("WARNING", "modeling_gpt1.modeling_gpt1")  # a script may have made it say less
+        caplog.set_level("WARNING", "modeling_gpt1.checks_gpt1")  # a script may have made it say less
         told = ((entailment, pair, ""), (entailment, one, "`text` and `text_pair`"))
         for place, given, needed in (*told, (folder, one, ""), (folder, pair, "`text` alone")):
             caplog.clear()

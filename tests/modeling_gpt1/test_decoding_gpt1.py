@@ -5,9 +5,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from modeling_gpt1 import GPT1ForCausalLM
-from modeling_gpt1 import modeling_gpt1 as flat
-from modeling_gpt1.modeling_gpt1 import FEW_ROWS, HAS_FAST_PRODUCT, GPT1Linear, has_few_rows
+from modeling_gpt1 import GPT1ForCausalLM, kernels_gpt1
+from modeling_gpt1.kernels_gpt1 import HAS_FAST_PRODUCT, MOST_TOKENS, GPT1Linear, has_few_tokens
 
 
 class Operations(TorchDispatchMode):
@@ -25,12 +24,12 @@ class Operations(TorchDispatchMode):
 @pytest.fixture
 def any_rows(monkeypatch):
     """The least rows and weights that go to oneDNN where the processor is not Intel's."""
-    monkeypatch.setattr(flat, "LEAST_ROWS", 1)
-    monkeypatch.setattr(flat, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(kernels_gpt1, "LEAST_TOKENS", 1)
+    monkeypatch.setattr(kernels_gpt1, "LEAST_WEIGHTS", 0)
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(1, 1, 48), (2, 3, 48), (FEW_ROWS, 48), (FEW_ROWS + 1, 48), (48,), (0, 48)])
+@pytest.mark.parametrize("shape", [(1, 1, 48), (2, 3, 48), (MOST_TOKENS, 48), (MOST_TOKENS + 1, 48), (48,), (0, 48)])
 def test_linear_is_the_product(shape, bias, any_rows):
     torch.manual_seed(0)
     linear, hidden_states = GPT1Linear(48, 20, bias=bias), torch.randn(shape)
@@ -39,30 +38,30 @@ def test_linear_is_the_product(shape, bias, any_rows):
         product = linear(hidden_states)
     assert product.shape == expected.shape
     torch.testing.assert_close(product.double(), expected, atol=1e-5, rtol=1e-5)
-    is_fast = HAS_FAST_PRODUCT and 0 < hidden_states.numel() <= 48 * FEW_ROWS
+    is_fast = HAS_FAST_PRODUCT and 0 < hidden_states.numel() <= 48 * MOST_TOKENS
     assert ("mkldnn::_linear_pointwise" in operations.names) == is_fast
 
 
 def test_which_products_are_oneDNNs(monkeypatch, any_rows):
-    monkeypatch.setattr(flat, "HAS_FAST_PRODUCT", True)
+    monkeypatch.setattr(kernels_gpt1, "HAS_FAST_PRODUCT", True)
     rows, weight = torch.ones(2, 4), nn.Parameter(torch.ones(4, 4))
-    assert not has_few_rows(rows, weight)  # as it may need gradients
+    assert not has_few_tokens(rows, weight)  # as it may need gradients
     with torch.no_grad():
-        assert has_few_rows(rows, weight)
-        assert not has_few_rows(rows.bfloat16(), nn.Parameter(weight.bfloat16()))
-        assert not has_few_rows(rows.to("meta"), nn.Parameter(weight.to("meta")))
-        assert not has_few_rows(rows, nn.Parameter(weight.t()))
-        assert not has_few_rows(rows, weight.detach())  # of FSDP, or parametrised
+        assert has_few_tokens(rows, weight)
+        assert not has_few_tokens(rows.bfloat16(), nn.Parameter(weight.bfloat16()))
+        assert not has_few_tokens(rows.to("meta"), nn.Parameter(weight.to("meta")))
+        assert not has_few_tokens(rows, nn.Parameter(weight.t()))
+        assert not has_few_tokens(rows, weight.detach())  # of FSDP, or parametrised
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert not has_few_rows(rows, weight)
-        monkeypatch.setattr(flat, "LEAST_ROWS", 2)
-        assert has_few_rows(rows, weight) and not has_few_rows(rows[:1], weight)
+            assert not has_few_tokens(rows, weight)
+        monkeypatch.setattr(kernels_gpt1, "LEAST_TOKENS", 2)
+        assert has_few_tokens(rows, weight) and not has_few_tokens(rows[:1], weight)
         for least, threads, is_fast in ((17, 1, True), (17, 2, False), (16, 2, True)):
-            monkeypatch.setattr(flat, "LEAST_WEIGHTS", least)
+            monkeypatch.setattr(kernels_gpt1, "LEAST_WEIGHTS", least)
             monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-            assert has_few_rows(rows, weight) == is_fast
+            assert has_few_tokens(rows, weight) == is_fast
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-        assert not has_few_rows(rows, weight)
+        assert not has_few_tokens(rows, weight)
 
 
 @pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static", "disable_compile": True}])

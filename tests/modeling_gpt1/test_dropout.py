@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from modeling_gpt1.modeling_gpt1 import GPT1Dropout, dropout_noise
+from modeling_gpt1.kernels_gpt1 import GPT1Dropout, dropout_noise
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])

@@ -7,8 +7,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2DoubleHeadsModel, GPT2LMHeadModel
 
-from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, modeling_gpt1
-from modeling_gpt1.modeling_gpt1 import GPT1Attention, has_one_product
+from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, kernels_gpt1, modeling_gpt1
+from modeling_gpt1.kernels_gpt1 import has_one_product
+from modeling_gpt1.modeling_gpt1 import GPT1Attention
 from tokenization.batches.plan import plan_batch
 
 # Views, and new memory without numbers.
@@ -68,7 +69,7 @@ def count_operations(model, **batch) -> tuple[int, int]:
 
 @pytest.mark.parametrize("num_sequences", [None, 1, 2, 4])  # pre-training, and the shapes of fine-tuning
 def test_a_step_has_fewer_operations_than_one_of_gpt2(forced, monkeypatch, num_sequences):
-    monkeypatch.setattr(modeling_gpt1, "draws_noise", lambda *inputs: False)  # faster on CPUs alone
+    monkeypatch.setattr(kernels_gpt1, "draws_noise", lambda *inputs: False)  # faster on CPUs alone
     sizes = {"vocab_size": 90, "n_embd": 16, "n_layer": 12, "n_head": 2, "n_positions": 16}
     of_gpt2 = GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)
     if num_sequences is None:

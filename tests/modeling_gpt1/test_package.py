@@ -11,7 +11,15 @@ from modeling_gpt1 import configuration_gpt1
 from tokenization.rows import traversals as traversal
 
 ROOT = Path(modeling_gpt1.__file__).parents[1]
-TRAVELLERS = {"configuration_gpt1.py", "layouts_gpt1.py", "loss_gpt1.py", "modeling_gpt1.py", "packing_gpt1.py"}
+TRAVELLERS = {
+    "checks_gpt1.py",
+    "configuration_gpt1.py",
+    "kernels_gpt1.py",
+    "layouts_gpt1.py",
+    "loss_gpt1.py",
+    "modeling_gpt1.py",
+    "packing_gpt1.py",
+}
 TRAVELLERS_OF_LSTM = {*TRAVELLERS, "configuration_gpt1_lstm.py", "modeling_gpt1_lstm.py"}
 
 
@@ -33,7 +41,8 @@ def test_travelling_files_name_no_folder_of_the_package():
 
 
 def test_what_tokenization_has_is_known_and_handed_on():
-    assert configuration_gpt1.TRAVERSALS == {name: each.num_sequences for name, each in traversal.TRAVERSALS.items()}
+    shapes = {name: shape.num_sequences for name, shape in configuration_gpt1.TRAVERSALS.items()}
+    assert shapes == {name: each.num_sequences for name, each in traversal.TRAVERSALS.items()}
     for name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens"):
         assert getattr(modeling_gpt1, name) is getattr(tokenization, name)
 
@@ -48,7 +57,7 @@ def test_a_new_traversal_is_a_function_and_two_lines(monkeypatch, tiny_model, ti
     roles = ("first", "middle", "last")
     kind = traversal.Traversal(story, roles, sequences=(roles,))
     monkeypatch.setitem(traversal.TRAVERSALS, "story", kind)
-    monkeypatch.setitem(configuration_gpt1.TRAVERSALS, "story", 1)
+    monkeypatch.setitem(configuration_gpt1.TRAVERSALS, "story", configuration_gpt1.TraversalShape(1, num_texts=3))
     model_class = modeling_gpt1.GPT1DoubleHeadsModel
     monkeypatch.setattr(model_class, "supported_traversals", tuple(configuration_gpt1.TRAVERSALS))
     texts = {"first": "he paid", "middle": "the girl read", "last": "a letter"}

@@ -221,7 +221,8 @@ def test_a_device_stops_where_a_plan_does_not_fit(monkeypatch, change):
 
     model, collate, batches = make("multiple_choice")
     batch = collate(batches[0])
-    monkeypatch.setattr(modeling_gpt1.packing_gpt1, "can_read", lambda tensor: False)
+    for module in (modeling_gpt1.checks_gpt1, modeling_gpt1.packing_gpt1):
+        monkeypatch.setattr(module, "can_read", lambda tensor: False)
     monkeypatch.setattr(torch, "_assert_async", assert_as_cuda)
     model(**batch)
     change(batch)
