@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 
-# Held-out perplexity by tokens read, from docs/pretrain.md: small models, with up to so many passes over their text.
+# Held-out perplexity by tokens read, from docs/results/settings.md: small models, up to so many passes over the text.
 MEASURED = {0.75e6: 246, 3.0e6: 132, 15.0e6: 66, 59.9e6: 49}
 MOST_PASSES, LEAST_VOCABULARY = 3.25, 4_000  # perplexities of smaller vocabularies do not compare
 
@@ -87,10 +87,11 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 102
 
 
 def prospect(num_tokens: int | None, num_read: float) -> str:
-    """What a text of so many tokens, read in all passes, was enough for in the measured runs of docs/pretrain.md."""
+    """The perplexity to expect of a run that reads so many tokens, by the runs of docs/results/settings.md."""
     enough = num_read if num_tokens is None else min(num_read, MOST_PASSES * num_tokens)
     logs = np.log(enough), np.log(list(MEASURED)), np.log(list(MEASURED.values()))
     expected, most = np.exp(np.interp(*logs)), max(MEASURED)
     about = "above" if enough < min(MEASURED) else "about" if enough <= most else "below"
     more = f"; text that reads well needs {most / enough:,.0f} times the tokens" if enough < most / 2 else ""
-    return f"prospect: perplexity {about} {expected:.0f} from {enough / 1e6:,.2f} M tokens (docs/pretrain.md){more}"
+    page = "docs/results/settings.md"
+    return f"prospect: perplexity {about} {expected:.0f} from {enough / 1e6:,.2f} M tokens ({page}){more}"

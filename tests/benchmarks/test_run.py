@@ -113,13 +113,3 @@ def test_the_documentation_has_the_newest_figures(run):
     page = run.PAGE.read_text(encoding="utf-8")
     for name, (day, rows) in found.items():
         assert run.markdown(name, day, rows) in page
-
-
-def test_the_documentation_has_the_figures_of_the_gpu(run):
-    page, found = run.PAGE.read_text(encoding="utf-8"), []
-    for path in [*run.RESULTS.glob("*-accelerator.json"), *run.RESULTS.glob("*-plain-loop.json")]:
-        assert f"`{path.stem[11:].replace('-', '_')}.py`, {path.name[:10]}, " in page
-        for row in json.loads(path.read_text(encoding="utf-8"))["results"]:
-            *cells, ratio, _, _ = run.table_cells(row)
-            found.append(f"| {' | '.join(cells)} | {ratio.removeprefix('× ')} |\n" in page)
-    assert sum(found) == 16 + 12 + 18 + 2

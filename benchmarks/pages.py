@@ -1,0 +1,630 @@
+"""Writes the pictures and tables of docs/results/ from the newest files of benchmarks/results/.
+
+    python benchmarks/pages.py
+
+A picture is an SVG with a transparent ground, readable on light and on dark pages. A table stands between two marks of
+its page, `<!-- table: NAME -->` and `<!-- end -->`; the tests compare it with what this script makes. Needs the extra
+`plot`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = ROOT / "docs" / "results"
+PICTURES = ROOT / "docs" / "pictures"
+
+INK = "#77808c"  # text and axes: a grey with contrast on white and on dark blue
+BLUE, ORANGE, GREEN, RED = "#4c8df6", "#e08a2e", "#3fa66b", "#d9566b"
+
+TASKS = {
+    "story_cloze": "Story Cloze",
+    "sst2": "SST-2",
+    "cola": "CoLA",
+    "mrpc": "MRPC",
+    "stsb": "STS-B",
+    "qqp": "QQP",
+    "mnli": "MNLI",
+    "qnli": "QNLI",
+    "rte": "RTE",
+    "snli": "SNLI",
+}
+
+
+def newest(kind: str) -> dict:
+    """The content of the newest result of a kind, such as `bench`."""
+    path = max(RESULTS.glob(f"????-??-??-{kind}.json"))
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def newest_of_script(script: str) -> list[dict]:
+    """The rows of a script in the newest file of `make bench` that has it."""
+    for path in sorted(RESULTS.glob("????-??-??-bench.json"), reverse=True):
+        results = json.loads(path.read_text(encoding="utf-8"))["results"]
+        if script in results:
+            return results[script]["rows"]
+    raise ValueError(f"No file in {RESULTS} has the rows of {script}.")
+
+
+def row_of(rows: list[dict], work: str, measure: str, peer: str) -> dict:
+    """The one row of a script for this work, measure and peer."""
+    (row,) = (row for row in rows if (row["work"], row["measure"], row["peer"]) == (work, measure, peer))
+    return row
+
+
+def markdown_table(header: list[str], rows: Iterable[list[str]], align: str = "---:") -> str:
+    """A table whose first column is text and whose others are aligned as given."""
+    lines = [header, ["---"] + [align] * (len(header) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# ---- Scores by condition
+
+
+def percent(scores: Iterable[float] | None) -> str:
+    """The median of some seeds × 100, or a dash."""
+    scores = list(scores or ())
+    return f"{100 * median(scores):.1f}" if scores else "–"
+
+
+def conditions_table() -> str:
+    """Medians of the seeds × 100 for each size and condition."""
+    (small,) = (table for table in newest("reproduction")["tables"] if table["id"] == "table-5")
+    of_key = {row["key"]: row["cells"] for row in small["rows"]}
+    size_a, size_b = newest("size-a")["results"], newest("size-b")["results"]
+    on_gpu = newest("sizes")["results"]["fine-tuned, by seed"]
+    rows = []
+    names = {
+        "full": "full method",
+        "without_auxiliary": "no auxiliary objective",
+        "without_pretraining": "no pre-training",
+        "lstm": "LSTM",
+    }
+    for key, name in names.items():
+        medians = [f"{of_key[key][task]['measured']['median']:.1f}" for task in TASKS]
+        rows.append([f"60 M: {name}", *medians])
+    in_a = {
+        "full method": "A, Transformer",
+        "no auxiliary objective": "A, Transformer, without the auxiliary objective",
+        "no pre-training": "A, Transformer, without pre-training",
+    }
+    for name, key in in_a.items():
+        rows.append([f"A: {name}", *(percent(of_task(size_a, task).get(key, {}).values()) for task in TASKS)])
+    by_task = {key.partition(",")[0]: seeds for key, seeds in on_gpu.items() if key != "settings"}
+    rows.append(["A: LSTM", *(percent(by_task.get(task, {}).get("A, LSTM", {}).values()) for task in TASKS)])
+    in_b = {
+        "full method": "full",
+        "no auxiliary objective": "without the auxiliary objective",
+        "no pre-training": "without pre-training",
+    }
+    for name, key in in_b.items():
+        rows.append([f"B: {name}", *(percent(of_task(size_b, task).get(key, {}).values()) for task in TASKS)])
+    majority = {column["key"]: column["baselines"]["majority"] for column in small["columns"]}
+    rows.append(["one answer for all rows", *(f"{majority[task]:.1f}" for task in TASKS)])
+    return markdown_table(["", *TASKS.values()], rows)
+
+
+def of_task(results: dict, task: str) -> dict:
+    """The scores by condition and seed of a task, whose key begins with its name."""
+    for key, conditions in results["fine-tuned, by seed"].items():
+        if key.partition(",")[0] == task:
+            return conditions
+    return {}
+
+
+COMPARISON = re.compile(r"(.+?):? \+?(-?[\d.]+), 95 % interval ([+-][\d.]+) to ([+-][\d.]+)")
+
+
+def comparisons(results: dict, beginning: str) -> list[tuple[str, float, float, float]]:
+    """Label, difference and both ends of the interval of each comparison of a claim."""
+    (claim,) = (claim for claim in results["claims"] if claim["claim"].startswith(beginning))
+    found = []
+    for text in claim["comparisons"]:
+        label, value, low, high = COMPARISON.match(text).groups()
+        found.append((label.removesuffix(":"), float(value), float(low), float(high)))
+    return found
+
+
+CLAIMS = {
+    "full method − no pre-training": "Without pre-training every",
+    "full method − no auxiliary objective": "The smaller data sets do better",
+    "embeddings alone − no pre-training": "Transferring the embeddings",
+    "all layers − embeddings alone": "All layers together",
+}
+
+
+def draw_forest(figure: Figure) -> None:
+    """Differences of two conditions with their 95 % intervals."""
+    figure.set_size_inches(8, 9)
+    axes = figure.subplots()
+    labels, place = {}, 0.0
+    for title, beginning in CLAIMS.items():
+        place -= 1.5
+        labels[place] = title
+        for kind, colour in (("size-a", BLUE), ("size-b", ORANGE)):
+            for label, value, low, high in comparisons(newest(kind)["results"], beginning):
+                place -= 1
+                labels[place] = f"{label.partition(',')[0]}  ({kind[-1].upper()})"
+                axes.plot([low, high], [place, place], color=colour, linewidth=2)
+                axes.plot([value], [place], "o", color=colour, markersize=5)
+    axes.axvline(0, color=INK, linewidth=1)
+    axes.set_yticks(list(labels), list(labels.values()))
+    for label in axes.get_yticklabels():
+        if label.get_text() in CLAIMS:
+            label.set_weight("bold")
+    axes.set_ylim(place - 1, -0.5)
+    axes.set_xlabel("difference in points, 95 % interval over seeds and rows (A blue, B orange)")
+    axes.grid(axis="x", alpha=0.3)
+
+
+# ---- The paper's claims
+
+
+def verdicts_table() -> str:
+    """The verdict on each of the paper's claims at four sizes."""
+    sizes, size_a = newest("sizes")["results"], newest("size-a")["results"]
+    columns = [
+        newest("reproduction-15m")["claims"],
+        newest("reproduction")["claims"],
+        sizes["claims at size A"],
+        size_a["claims"],
+        newest("size-b")["results"]["claims"],
+    ]
+    found = [{claim["claim"]: claim["verdict"] for claim in claims} for claims in columns]
+    rows = []
+    for claim in found[0]:
+        verdicts = [of_size.get(claim, "not measured") for of_size in found]
+        rows.append([claim.rpartition(" (")[0], *verdicts])
+    header = ["claim of the paper", "15 M", "60 M", "A, GPU", "A, CPU", "B"]
+    return markdown_table(header, rows, align="---")
+
+
+def draw_layers(figure: Figure) -> None:
+    """Scores over the number of layers that are transferred: the paper's figure 2, left."""
+    figure.set_size_inches(8, 3.4)
+    size_a, size_b = newest("size-a")["results"], newest("size-b")["results"]
+    axes = figure.subplots()
+    transferred = [f"A, Transformer, {number} layers" for number in range(4)]
+    of_a = ["A, Transformer, without pre-training", *transferred, "A, Transformer"]
+    of_b = ["without pre-training", *(f"{n} layers" for n in range(8)), "full"]
+    curves = (
+        ("SST-2, A", of_task(size_a, "sst2"), of_a, BLUE, "-"),
+        ("Story Cloze, A", of_task(size_a, "story_cloze"), of_a, BLUE, "--"),
+        ("SST-2, B at 5e-4", of_task(size_b, "sst2"), of_b, ORANGE, "-"),
+    )
+    for label, scores, names, colour, style in curves:
+        medians = [100 * median(scores[name].values()) for name in names]
+        axes.plot(range(-1, len(medians) - 1), medians, style, marker="o", color=colour, label=label)
+    at_small_rate = size_b["fine-tuned at 1e-4, by seed"]["sst2, eval_accuracy"]
+    kept = {-1: "without pre-training", 0: "0 layers", 8: "full"}
+    medians = [100 * median(at_small_rate[name].values()) for name in kept.values()]
+    axes.plot(list(kept), medians, ":", marker="s", color=RED, label="SST-2, B at 1e-4")
+    axes.set_xticks(range(-1, 9), ["none", "emb.", *map(str, range(1, 9))])
+    axes.set_xlabel("what is transferred: nothing, the embeddings, the first k layers")
+    axes.set_ylabel("accuracy × 100")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, labelcolor=INK)
+
+
+# ---- Pre-training
+
+RUNS = {
+    "A, Transformer": ("A, Transformer 4 × 256", BLUE),
+    "A, LSTM": ("A, LSTM 768 units", GREEN),
+    "B, Transformer": ("B, Transformer 8 × 512", ORANGE),
+}
+SHOWN = (14062349, 28124697, 56249395, 84374092, 112498790)
+
+
+def curve_of(run: str) -> dict[int, float]:
+    """The perplexity of 256 held-out blocks of a run by the tokens that it has read."""
+    curve = newest("sizes")["results"]["runs"][run]["perplexity of 256 held-out blocks by tokens read"]
+    return {int(tokens): perplexity for tokens, perplexity in curve.items()}
+
+
+def sizes_table() -> str:
+    """Perplexities of the three long runs by tokens read."""
+    runs = newest("sizes")["results"]["runs"]
+    rows = []
+    for tokens in SHOWN:
+        rows.append([f"{tokens / 1e6:.1f} million", *(f"{curve_of(run)[tokens]:.1f}" for run, _ in RUNS.values())])
+    final = [f"{runs[run]['perplexity of all 1,096']:.1f}" for run, _ in RUNS.values()]
+    rows.append(["121.9 million, all 1,096 blocks", *final])
+    return markdown_table(["tokens read", *RUNS], rows)
+
+
+def draw_sizes(figure: Figure) -> None:
+    """Held-out perplexity over the tokens read."""
+    figure.set_size_inches(8, 3.6)
+    axes = figure.subplots()
+    for label, (run, colour) in RUNS.items():
+        curve = curve_of(run)
+        axes.plot([tokens / 1e6 for tokens in curve], list(curve.values()), color=colour, marker=".", label=label)
+    use_log_scale(axes, "y", [35, 40, 50, 60, 80, 100])
+    axes.set_ylim(33, 130)
+    axes.set_xlabel("million tokens read")
+    axes.set_ylabel("held-out perplexity")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, labelcolor=INK)
+
+
+def sweep_rows() -> list[dict]:
+    return newest("recipe-sweep")["results"]["rows"]
+
+
+NAMES = {
+    "learning_rate": "learning rate",
+    "batch": "blocks per update",
+    "warmup": "updates of warm-up",
+    "dropout": "dropout",
+    "beta2": "β₂",
+    "initializer_range": "initial range",
+}
+
+
+def sweep_of_first_round() -> dict[str, dict[str, float]]:
+    """Perplexities by what was changed and by family."""
+    found: dict[str, dict[str, float]] = {}
+    first_round = [row for row in sweep_rows() if row["stage"] == "round 1"]
+    order = list(NAMES)
+    changes = sorted(
+        {(row["changed"], row["settings"][row["changed"]]) for row in first_round if row["changed"]},
+        key=lambda change: (order.index(change[0]), change[1]),
+    )
+    unchanged = [row for row in first_round if not row["changed"]]
+    found["nothing"] = {row["settings"]["family"]: row["result"]["perplexity"] for row in unchanged}
+    for changed, value in changes:
+        of_change = [row for row in first_round if row["changed"] == changed and row["settings"][changed] == value]
+        label = f"{NAMES[changed]} {value:g}"
+        found[label] = {row["settings"]["family"]: row["result"]["perplexity"] for row in of_change}
+    return found
+
+
+def sweep_table() -> str:
+    """What each setting changes, for both families."""
+    rows = []
+    for label, of_family in sweep_of_first_round().items():
+        cells = [f"{of_family[name]:.1f}" if name in of_family else "–" for name in ("transformer", "lstm")]
+        rows.append([label, *cells])
+    return markdown_table(["changed", "Transformer", "LSTM"], rows)
+
+
+def draw_sweep(figure: Figure) -> None:
+    """Each setting of the sweep as a dot."""
+    figure.set_size_inches(8, 5.2)
+    axes = figure.subplots()
+    rows = sweep_of_first_round()
+    for family, label, colour in (("transformer", "Transformer", BLUE), ("lstm", "LSTM", GREEN)):
+        of_family = [(scores[family], -number) for number, scores in enumerate(rows.values()) if family in scores]
+        axes.plot(*zip(*of_family, strict=True), "o", color=colour, label=label)
+    axes.set_yticks([-number for number in range(len(rows))], list(rows))
+    use_log_scale(axes, "x", [80, 100, 150, 200, 400, 660])
+    axes.set_xlabel("held-out perplexity after 3.0 million tokens")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, labelcolor=INK, loc="center right")
+
+
+# ---- BabyLM
+
+
+ZERO_SHOT = {"cola": "CoLA", "dpr": "DPR", "race": "RACE", "story_cloze": "Story Cloze", "sst2": "SST-2"}
+
+
+def babylm_table() -> str:
+    """Scores of the checkpoints of the run over 100 M words."""
+    run = newest("babylm")["results"]["100 M words"]
+    rows = []
+    zero_shot = newest("size-b")["results"]["zero-shot × 100, by words read"]
+    epochs = {"10M": "0.1", "50M": "0.5", "100M": "1", "200M": "2", "281M": "2.8"}
+    for words, scores in run["by words read"].items():
+        label = f"{words.removesuffix('M')} M"
+        blimp = scores["blimp, 50 pairs of each paradigm, by a plain loop"]
+        after_stop = scores["the same after a full stop"]
+        cells = [f"{100 * score:.1f}" for score in (blimp, after_stop)]
+        cells += [f"{zero_shot[label][task]:.1f}" for task in ZERO_SHOT]
+        rows.append([label, epochs[words], *cells])
+    return markdown_table(["words", "epochs", "BLiMP", "BLiMP after a full stop", *ZERO_SHOT.values()], rows)
+
+
+def draw_babylm(figure: Figure) -> None:
+    """Zero-shot scores over the words read."""
+    figure.set_size_inches(8, 3.4)
+    axes = figure.subplots()
+    scores = newest("babylm")["results"]["100 M words"]["by words read"]
+    words = [int(name.removesuffix("M")) for name in scores]
+    blimp = [100 * of["blimp, 50 pairs of each paradigm, by a plain loop"] for of in scores.values()]
+    axes.plot(words, blimp, "-o", color=BLUE, label="BLiMP, accuracy")
+    for task, label, colour in (("dpr", "DPR, accuracy", ORANGE), ("cola", "CoLA, correlation × 100", GREEN)):
+        values = [100 * of["zero-shot"][task] for of in scores.values()]
+        axes.plot(words, values, "-o", color=colour, label=label)
+    axes.axhline(50, color=INK, linewidth=1, linestyle=":")
+    axes.text(283, 47.2, "chance", color=INK, fontsize=8, ha="right")
+    axes.set_xlabel("million words read")
+    axes.set_ylabel("score")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, labelcolor=INK, loc="center right", bbox_to_anchor=(1, 0.35))
+
+
+# ---- Speed
+
+ON_CPU = (  # script, work, measure, peer, words of the table
+    ("generation", "generation 64 + 192, batch 1, float32", "tokens/s", "OpenAIGPTLMHeadModel", "generate, one text"),
+    ("generation", "generation 64 + 192, batch 8, float32", "tokens/s", "GPT2LMHeadModel", "generate, eight texts"),
+    (
+        "finetuning",
+        "RACE-shaped step 1 × 4 × 380, 360 shared, float32",
+        "seconds",
+        "OpenAIGPTDoubleHeadsModel",
+        "fine-tune, one RACE question",
+    ),
+    (
+        "finetuning",
+        "Story-Cloze-shaped step 8 × 2 × 64, 50 shared, float32",
+        "seconds",
+        "OpenAIGPTDoubleHeadsModel",
+        "fine-tune, eight stories",
+    ),
+    ("pretraining", "pre-training step 4 × 512, float32", "tokens/s", "OpenAIGPTLMHeadModel", "pre-train"),
+    ("pretraining", "pre-training step 4 × 512, bfloat16", "tokens/s", "OpenAIGPTLMHeadModel", "pre-train, bfloat16"),
+)
+ON_GPU = (
+    ("pre-training step 32 × 512, bfloat16", "GPT2LMHeadModel", "pre-train"),
+    ("pre-training step 32 × 512, bfloat16 compiled", "GPT2LMHeadModel", "pre-train, compiled"),
+    ("RACE-shaped step 8 × 4 × 380, 360 shared, bfloat16", "OpenAIGPTDoubleHeadsModel", "fine-tune, RACE"),
+    (
+        "RACE-shaped step 8 × 4 × 380, 360 shared, bfloat16 compiled",
+        "OpenAIGPTDoubleHeadsModel",
+        "fine-tune, RACE, compiled",
+    ),
+    (
+        "Story-Cloze-shaped step 32 × 2 × 64, 50 shared, bfloat16 compiled",
+        "OpenAIGPTDoubleHeadsModel",
+        "fine-tune, stories, compiled",
+    ),
+)
+
+
+def speed_rows() -> list[tuple[str, str, dict]]:
+    """Device, words and the measured row of each line of the speed table."""
+    rows = []
+    for script, work, measure, peer, words in ON_CPU:
+        rows.append(("one CPU core", words, row_of(newest_of_script(script), work, measure, peer)))
+    on_gpu = newest("accelerator")["results"]
+    for work, peer, words in ON_GPU:
+        rows.append(("one H200", words, row_of(on_gpu, work, "seconds", peer)))
+    return rows
+
+
+def speed_table() -> str:
+    """How many times as fast the package is as a class of transformers."""
+    rows = []
+    for device, words, row in speed_rows():
+        ratio = row["ratio"]
+        times = f"{ratio['median']:.2f} ({ratio['least']:.2f} … {ratio['most']:.2f})"
+        rows.append([f"{words}, {device}", row["peer"], times])
+    return markdown_table(["work", "beside transformers'", "times as fast"], rows)
+
+
+def draw_speed(figure: Figure) -> None:
+    """Ratios of speed as bars on a logarithmic axis."""
+    figure.set_size_inches(8, 4.2)
+    axes = figure.subplots()
+    rows = speed_rows()
+    places = range(len(rows), 0, -1)
+    ratios = [row["ratio"]["median"] for _, _, row in rows]
+    colours = [BLUE if "CPU" in device else ORANGE for device, _, _ in rows]
+    # On a logarithmic axis a bar begins at 1, to the left where the peer is faster.
+    axes.barh(places, [ratio - 1 for ratio in ratios], left=1, color=colours)
+    use_log_scale(axes, "x", [0.5, 1, 2, 4, 8])
+    axes.axvline(1, color=INK, linewidth=1)
+    axes.set_yticks(places, [f"{words}, {device}" for device, words, _ in rows])
+    for place, ratio in zip(places, ratios, strict=True):
+        side = "left" if ratio >= 1 else "right"
+        text = f" {ratio:.2g} × " if ratio < 10 else f" {ratio:.0f} × "
+        axes.text(ratio, place, text, color=INK, va="center", ha=side, fontsize=8)
+    axes.set_xlim(0.45, 16)
+    axes.set_xlabel("times as fast as transformers' class")
+    axes.grid(axis="x", alpha=0.3)
+
+
+def shown(value: float) -> str:
+    """Three significant digits, or a whole number."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def table_of_ratios(rows: list[dict]) -> str:
+    """Ours, the peer's and the ratio of each row."""
+    lines = []
+    for row in rows:
+        ratio = row["ratio"]
+        times = f"{ratio['median']:.2f} ({ratio['least']:.2f} … {ratio['most']:.2f})"
+        ours, theirs = shown(row["ours"]["median"]), shown(row["theirs"]["median"])
+        lines.append([f"{row['work']}: {row['measure']}", row["peer"], ours, theirs, times])
+    return markdown_table(["work", "peer", "gpt1-hf", "the peer", "times better"], lines)
+
+
+def gpu_table() -> str:
+    """Training on a GPU beside the classes of transformers and a plain loop."""
+    training = [row for row in newest("accelerator")["results"] if not row["work"].startswith("generation")]
+    return table_of_ratios(training + newest("plain-loop")["results"])
+
+
+def gpu_generation_table() -> str:
+    """Generation on a GPU beside the classes of transformers, in the newest file that has them."""
+    for path in sorted(RESULTS.glob("????-??-??-accelerator.json"), reverse=True):
+        rows = json.loads(path.read_text(encoding="utf-8"))["results"]
+        found = [row for row in rows if row["work"].startswith("generation") and row["measure"] == "seconds"]
+        if any(row["peer"] == "GPT2LMHeadModel" for row in found):
+            return table_of_ratios(found)
+    raise ValueError(f"No file in {RESULTS} has generation on a GPU.")
+
+
+# ---- lm-evaluation-harness
+
+EVALUATED = {"blimp": "BLiMP", "hellaswag": "HellaSwag", "storycloze_2016": "Story Cloze", "arc_easy": "ARC, easy"}
+EVALUATED |= {"copa": "COPA", "rte": "RTE"}
+
+
+def evaluated(task: str) -> list[tuple[str, float, float, float]]:
+    """Model, accuracy, standard error and chance × 100 of a task without examples, for each model."""
+    found = []
+    for model in newest("evaluation-grid")["results"]["models"]:
+        for run in model["runs"]:
+            if run["num_fewshot"] == 0 and task in run["results"]:
+                result = run["results"][task]
+                chance = result["rows"]["chance"] if "rows" in result else 0.5
+                found.append((model["model"], 100 * result["acc"], 100 * result["acc_stderr"], 100 * chance))
+    return found
+
+
+def evaluation_table() -> str:
+    """Accuracies of both small models beside chance."""
+    rows = []
+    for task, name in EVALUATED.items():
+        of_models = evaluated(task)
+        cells = [f"{accuracy:.1f} ± {error:.1f}" for _, accuracy, error, _ in of_models]
+        rows.append([name, *cells, f"{of_models[0][3]:.0f}"])
+    return markdown_table(["task", "Transformer", "LSTM", "chance"], rows)
+
+
+def draw_evaluation(figure: Figure) -> None:
+    """Accuracies with two standard errors, and chance."""
+    figure.set_size_inches(8, 3.4)
+    axes = figure.subplots()
+    for number, task in enumerate(EVALUATED):
+        places = ((BLUE, -0.12), (GREEN, 0.12))
+        for (_, accuracy, error, chance), (colour, shift) in zip(evaluated(task), places, strict=True):
+            axes.errorbar([number + shift], [accuracy], [2 * error], fmt="o", color=colour)
+            axes.plot([number - 0.35, number + 0.35], [chance, chance], color=INK, linewidth=1)
+    axes.set_xticks(range(len(EVALUATED)), list(EVALUATED.values()))
+    axes.set_ylabel("accuracy, ± 2 standard errors")
+    axes.set_xlabel("Transformer blue, LSTM green; the lines are chance")
+    axes.grid(axis="y", alpha=0.3)
+
+
+# ---- Memory, planned
+
+LAUNCH_FILES = ("ddp.yaml", "fsdp2.yaml", "deepspeed_zero2.yaml", "deepspeed_zero3.yaml")
+SETTINGS = ("bf16", "bf16, checkpointing", "float32, checkpointing", "bf16, checkpointing, unsynchronised")
+
+
+def memory_table() -> str:
+    """The least number of GPUs of 24, 40 and 80 GiB for each size and launch file."""
+    all_rows = newest("scale")["results"]["sizes"]
+    planned = {(row["size"], row["launch"], row["setting"]): row["least"] for row in all_rows}
+    sizes = list(dict.fromkeys(size for size, _, _ in planned))
+    rows = []
+    for size in sizes[sizes.index("1.3B") :]:
+        for launch in LAUNCH_FILES:
+            cells = []
+            for setting in SETTINGS:
+                least = planned.get((size, launch, setting))
+                cells.append(" / ".join(str(number or "–") for number in least.values()) if least else "")
+            rows.append([size, launch, *cells])
+    return markdown_table(["size", "launch file", *SETTINGS], rows, align="---")
+
+
+def draw_memory(figure: Figure) -> None:
+    """The least number of GPUs by the size of the model."""
+    figure.set_size_inches(8, 3.4)
+    axes = figure.subplots()
+    planned = newest("scale")["results"]["sizes"]
+    sizes = list(dict.fromkeys(row["size"] for row in planned))
+    rows = [row for row in planned if row["launch"] == "fsdp2.yaml" and row["setting"] == "bf16, checkpointing"]
+    for memory, colour in (("24", RED), ("40", ORANGE), ("80", BLUE)):
+        least = {row["size"]: row["least"][memory] for row in rows if row["least"][memory]}
+        axes.plot(list(map(sizes.index, least)), list(least.values()), "-o", color=colour, label=f"{memory} GiB each")
+    axes.set_xticks(range(len(sizes)), sizes)
+    use_log_scale(axes, "y", [1, 2, 4, 8, 16, 32, 64, 128, 256])
+    axes.set_ylabel("least number of GPUs")
+    axes.set_xlabel("size (fsdp2.yaml, bf16, checkpointing; planned, not measured)")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, labelcolor=INK)
+
+
+# ---- Writing
+
+DRAWN: dict[str, Callable[[Figure], None]] = {
+    "forest": draw_forest,
+    "layers": draw_layers,
+    "perplexity": draw_sizes,
+    "sweep": draw_sweep,
+    "babylm": draw_babylm,
+    "speed": draw_speed,
+    "evaluation": draw_evaluation,
+    "memory": draw_memory,
+}
+TABLES: dict[str, Callable[[], str]] = {
+    "conditions": conditions_table,
+    "verdicts": verdicts_table,
+    "perplexity": sizes_table,
+    "sweep": sweep_table,
+    "babylm": babylm_table,
+    "speed": speed_table,
+    "gpu": gpu_table,
+    "gpu_generation": gpu_generation_table,
+    "evaluation": evaluation_table,
+    "memory": memory_table,
+}
+MARK = re.compile(r"<!-- table: (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
+
+
+def use_log_scale(axes: Axes, side: str, ticks: list[float]) -> None:
+    """A logarithmic axis with these numbers written out."""
+    axes.set(**{f"{side}scale": "log"})
+    axis = axes.xaxis if side == "x" else axes.yaxis
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ticks([], minor=True)
+
+
+def draw(name: str, folder: Path) -> Path:
+    """Draws a picture into a folder."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    style = {
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "font.size": 9,
+        "grid.color": INK,
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,  # equal figures give equal files
+        "xtick.color": INK,
+        "ytick.color": INK,
+    }
+    path = folder / f"{name}.svg"
+    with matplotlib.rc_context(style):
+        figure = Figure(layout="constrained")
+        DRAWN[name](figure)
+        figure.savefig(path, transparent=True, metadata={"Date": None})
+    return path
+
+
+def fill(page: str) -> str:
+    """The text of a page with its tables made anew."""
+    return MARK.sub(lambda hit: f"<!-- table: {hit[1]} -->\n\n{TABLES[hit[1]]()}\n\n<!-- end -->", page)
+
+
+def main() -> None:
+    PICTURES.mkdir(exist_ok=True)
+    for name in DRAWN:
+        print(draw(name, PICTURES).relative_to(ROOT))
+    for path in sorted(PAGES.glob("*.md")):
+        path.write_text(fill(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
