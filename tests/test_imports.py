@@ -20,7 +20,7 @@ PLANTED = [
     ("modeling_gpt1/hub/card.py", "from ..families import base", "hub.card -> modeling_gpt1.families.base"),
     ("modeling_gpt1/families/base.py", "from ..inference import scoring", "base -> modeling_gpt1.inference.scoring"),
     ("modeling_gpt1/families/gpt1.py", "from ..training import launch", "gpt1 -> modeling_gpt1.training.launch"),
-    ("modeling_gpt1/inference/scoring.py", "from ..training import launch", "-> modeling_gpt1.training.launch"),
+    ("modeling_gpt1/inference/scoring/base.py", "from ...training import launch", "-> modeling_gpt1.training.launch"),
     ("modeling_gpt1/training/launch.py", "from .. import commands", "launch -> modeling_gpt1.commands"),
     ("modeling_gpt1/nowhere.py", "", "modeling_gpt1.nowhere"),
     ("modeling_gpt1/packing_gpt1.py", "import numpy", "modeling_gpt1.packing_gpt1 -> numpy"),

@@ -27,9 +27,16 @@ from tokenization.wording import nearest
 FOLDERS = {"storycloze_2016": "story_cloze", "lambada_standard": "lambada", "wikitext": "wikitext2_raw"}
 PREFIXES = {"race": "high_"}
 BLIMP = "blimp_"
-STORY_CLOZE = {f"InputSentence{number}": f"input_sentence_{number}" for number in range(1, 5)}
-STORY_CLOZE |= {f"RandomFifthSentenceQuiz{number}": f"sentence_quiz{number}" for number in (1, 2)}
-STORY_CLOZE["AnswerRightEnding"] = "answer_right_ending"
+# The columns of Story Cloze as its authors call them, and as the hub does.
+STORY_CLOZE = {
+    "InputSentence1": "input_sentence_1",
+    "InputSentence2": "input_sentence_2",
+    "InputSentence3": "input_sentence_3",
+    "InputSentence4": "input_sentence_4",
+    "RandomFifthSentenceQuiz1": "sentence_quiz1",
+    "RandomFifthSentenceQuiz2": "sentence_quiz2",
+    "AnswerRightEnding": "answer_right_ending",
+}
 SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
 GROUP_SETTINGS = ("group", "group_alias", "aggregate_metric_list", "metadata")
 # What the harness tells of each of its tasks is about their definitions, such as a metric without an aggregation.
@@ -53,27 +60,41 @@ def specify_tasks(
         calibrate: whether tasks of several answers get the metric `acc_mutual_info`, which compares log P(answer |
             question) − log P(answer).
     """
-    # A folder's name does for that of its task.
-    of_folders = {} if data_dir is None else {folder: task for task, folder in FOLDERS.items()}
-    names = _without_repetition([name for task in tasks for name in _matching(of_folders.get(task, task))])
-    index = all_tasks().task_index
+    names = []
+    for task in tasks:
+        names += _matching(task if data_dir is None else _task_of_folder(task))
+    names = _without_repetition(names)
     if data_dir is None and not calibrate:
         return list(names), names
     specified = []
     for name in names:
-        if not (leaves := _leaves(name)):
+        leaves = _leaves(name)
+        if not leaves:
             raise UserError(f"The group {name!r} has settings of its own. Name its tasks, with --num_fewshot.")
         made = [_make(leaf, data_dir, calibrate) for leaf in leaves]
-        if calibrate:  # without a question, or with one answer to several, nothing can be compared
-            unfit = {task.config.task for task in made if task.multiple_input or not task.config.doc_to_text}
-            made = [_make(one.config.task, data_dir, False) if one.config.task in unfit else one for one in made]
-        if index[name].kind.name == "GROUP":
-            group = Group.from_config({key: index[name].cfg[key] for key in GROUP_SETTINGS if key in index[name].cfg})
-            for task in made:
-                group.add(task)
-            made = [group]
-        specified += made
+        specified += [_group_of(name, made)] if _kind(name) == "GROUP" else made
     return specified, names
+
+
+def _task_of_folder(name: str) -> str:
+    """A folder's name does for that of its task."""
+    for task, folder in FOLDERS.items():
+        if name == folder:
+            return task
+    return name
+
+
+def _kind(name: str) -> str:
+    """What the harness says that a name is: TASK, PY_TASK, GROUP or TAG."""
+    return all_tasks().task_index[name].kind.name
+
+
+def _group_of(name: str, tasks: list[ConfigurableTask]) -> Group:
+    settings = all_tasks().task_index[name].cfg
+    group = Group.from_config({key: settings[key] for key in GROUP_SETTINGS if key in settings})
+    for task in tasks:
+        group.add(task)
+    return group
 
 
 def _matching(task: str) -> list[str]:
@@ -86,75 +107,165 @@ def _matching(task: str) -> list[str]:
 
 def _without_repetition(names: list[str]) -> list[str]:
     """Groups and tasks, each once: tags as their tasks, and no task that a group of the list has."""
-    index = all_tasks().task_index
-    expanded = [leaf for name in names for leaf in ((index[name].kind.name == "TAG" and _leaves(name)) or [name])]
-    in_groups = {leaf for name in expanded if index[name].kind.name == "GROUP" for leaf in _leaves(name)}
+    expanded, in_groups = [], set()
+    for name in names:
+        if _kind(name) == "TAG":
+            expanded += _leaves(name) or [name]
+        else:
+            expanded.append(name)
+    for name in expanded:
+        if _kind(name) == "GROUP":
+            in_groups.update(_leaves(name))
     return [name for name in dict.fromkeys(expanded) if name not in in_groups]
 
 
 def _leaves(name: str) -> list[str]:
     """The tasks of a group or tag; a task itself; none of a group that gives its tasks settings of its own."""
-    entry = all_tasks().task_index[name]
-    if entry.kind.name in ("TASK", "PY_TASK"):
+    if _kind(name) in ("TASK", "PY_TASK"):
         return [name]
-    children = sorted(entry.tags) if entry.kind.name == "TAG" else entry.cfg["task"]
-    if any(not isinstance(child, str) and len(child) > 1 for child in children):
-        return []
-    names = [child if isinstance(child, str) else child.get("task", child.get("group")) for child in children]
-    found = [_leaves(child) for child in names]
-    return [leaf for of_child in found for leaf in of_child] if all(found) else []
+    entry = all_tasks().task_index[name]
+    leaves = []
+    for child in sorted(entry.tags) if _kind(name) == "TAG" else entry.cfg["task"]:
+        if not isinstance(child, str):
+            if len(child) > 1:
+                return []
+            child = child.get("task", child.get("group"))
+        of_child = _leaves(child)
+        if not of_child:
+            return []
+        leaves += of_child
+    return leaves
 
 
 def _make(name: str, data_dir: str | Path | None, calibrate: bool) -> ConfigurableTask:
     """The harness's task, with the rows of the folder."""
+    definition = _definition(name)
+    if calibrate and definition.get("output_type") == "multiple_choice":
+        task = _with_rows({**definition, "metric_list": _calibrated_metrics(definition)}, data_dir)
+        # Without a question, or with one answer to several, nothing can be compared.
+        if task.config.doc_to_text and not task.multiple_input:
+            return task
+    return _with_rows(definition, data_dir)
+
+
+def _definition(name: str) -> dict:
     config = {**load_yaml(all_tasks().task_index[name].yaml_path), "task": name}
-    config = {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}
-    if calibrate and config.get("output_type") == "multiple_choice":
-        means = {"aggregation": "mean", "higher_is_better": True}
-        others = config.get("metric_list") or [{"metric": one, **means} for one in ("acc", "acc_norm")]
-        config["metric_list"] = [*others, {"metric": "acc_mutual_info", **means}]
+    return {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}
+
+
+def _calibrated_metrics(definition: dict) -> list[dict]:
+    """The task's metrics, and the accuracy by what the question adds to each answer."""
+    settings = {"aggregation": "mean", "higher_is_better": True}
+    usual = [{"metric": "acc", **settings}, {"metric": "acc_norm", **settings}]
+    return [*(definition.get("metric_list") or usual), {"metric": "acc_mutual_info", **settings}]
+
+
+def _with_rows(definition: dict, data_dir: str | Path | None) -> ConfigurableTask:
     if data_dir is None:
-        return ConfigurableTask(config=config)
-    folder = Path(data_dir, "blimp" if name.startswith(BLIMP) else FOLDERS.get(name, name))
-    prefix = PREFIXES.get(name, "")
-    files = _find_files(folder, prefix)
-    splits = {key: config.get(key) for key in SPLITS}
-    needed = [split for split in (splits["test_split"], splits["validation_split"]) if split]
-    if not set(needed) & files.keys():  # another split than the task's: the report names it
-        other = next((split for split in ("validation", "test") if split in files), None)
-        if other is None:
-            found, endings = ", ".join(sorted(files)) or "none", ".jsonl, .jsonl.gz, .csv or .parquet"
-            what = f"a file {prefix}{' or '.join(needed)} ({endings}) in {folder}, which has {found}"
-            raise UserError(f"Task {name!r} needs {what}. Add it, or leave out --data_dir to take the hub's rows.")
-        splits |= {"validation_split": other, "test_split": None}
-    splits = {key: split if split in files else None for key, split in splits.items()}
-    of_asked = splits["test_split"] or splits["validation_split"]
-    if {*splits.values()} <= {None, of_asked}:  # the harness leaves the row that is asked out of its shots
-        splits |= {"test_split": of_asked, "fewshot_split": of_asked}
-    asked, as_hub = files[splits["test_split"] or splits["validation_split"]], f"as {config['dataset_path']} has them"
-    try:
-        rows = DatasetDict({split: _read(name, files[split]) for split in splits.values() if split})
-        task = ConfigurableTask(config={**config, **splits, "custom_dataset": lambda **_: rows})
-        has_targets = task.OUTPUT_TYPE == "multiple_choice" and not isinstance(task.config.doc_to_target, int)
-        for number, row in enumerate(task.task_docs if has_targets and not task.multiple_input else ()):
-            target = row["label"] if name == "copa" else task.doc_to_target(row)  # which takes all but 0 for 1 there
+        return ConfigurableTask(config=definition)
+    return _LocalRows(definition, Path(data_dir)).make_task()
+
+
+class _LocalRows:
+    """The files of a task, and the splits that they are."""
+
+    def __init__(self, definition: dict, data_dir: Path):
+        self.definition = definition
+        self.name = definition["task"]
+        self.folder = data_dir / ("blimp" if self.name.startswith(BLIMP) else FOLDERS.get(self.name, self.name))
+        self.prefix = PREFIXES.get(self.name, "")
+        self.files = _find_files(self.folder, self.prefix)
+        self.splits = self._choose_splits()
+
+    @property
+    def asked_split(self) -> str:
+        """The split whose rows are asked."""
+        return self.splits["test_split"] or self.splits["validation_split"]
+
+    @property
+    def asked_file(self) -> Path:
+        return self.files[self.asked_split]
+
+    def _choose_splits(self) -> dict[str, str | None]:
+        """The splits of the task that have a file; if it has none to ask, another one: the report names it."""
+        splits = {key: self.definition.get(key) for key in SPLITS}
+        needed = [split for split in (splits["test_split"], splits["validation_split"]) if split]
+        if not any(split in self.files for split in needed):
+            splits["validation_split"] = self._other_split(needed)
+            splits["test_split"] = None
+        for key, split in splits.items():
+            if split not in self.files:
+                splits[key] = None
+        # The harness leaves the row that is asked out of its shots only if it knows that both are of one split.
+        asked = splits["test_split"] or splits["validation_split"]
+        if all(split in (None, asked) for split in splits.values()):
+            splits["test_split"] = asked
+            splits["fewshot_split"] = asked
+        return splits
+
+    def _other_split(self, needed: list[str]) -> str:
+        for split in ("validation", "test"):
+            if split in self.files:
+                return split
+        found = ", ".join(sorted(self.files)) or "none"
+        raise UserError(
+            f"Task {self.name!r} needs a file {self.prefix}{' or '.join(needed)} (.jsonl, .jsonl.gz, .csv or "
+            f".parquet) in {self.folder}, which has {found}. Add it, or leave out --data_dir to take the hub's rows."
+        )
+
+    def make_task(self) -> ConfigurableTask:
+        """The harness's task with these rows.
+
+        Raises:
+            ValueError: the rows lack a column of the task, or a label is none of its answers.
+        """
+        try:
+            rows = DatasetDict({split: _read(self.name, self.files[split]) for split in self.splits.values() if split})
+            config = {**self.definition, **self.splits, "custom_dataset": lambda **_: rows}
+            task = ConfigurableTask(config=config)
+            self._check_labels(task)
+        except (AttributeError, LookupError, TypeError, UndefinedError) as error:
+            columns = ", ".join(read_file(self.asked_file).column_names)
+            raise UserError(
+                f"Task {self.name!r} cannot read {self.asked_file}, whose columns are {columns}: "
+                f"{type(error).__name__} {error}. Write columns and labels as {self.definition['dataset_path']} has "
+                "them."
+            ) from error
+        return task
+
+    def _check_labels(self, task: ConfigurableTask) -> None:
+        if task.OUTPUT_TYPE != "multiple_choice" or task.multiple_input:
+            return
+        if isinstance(task.config.doc_to_target, int):  # the same answer is right in every row
+            return
+        for number, row in enumerate(task.task_docs):
+            # The harness's function for COPA takes every label but 0 for 1.
+            target = row["label"] if self.name == "copa" else task.doc_to_target(row)
             choices = task.doc_to_choice(row)
-            is_place = type(target) is not float and target in range(len(choices))  # 1.0 is no place in a list
-            if not (isinstance(target, list) or target in choices or is_place):
-                what = f"row {number} of {asked} (the first is 0) has the label {target!r}, none of the {len(choices)}"
-                raise UserError(f"Task {name!r}: {what} answers. Write labels {as_hub}.")
-    except (AttributeError, LookupError, TypeError, UndefinedError) as error:
-        what = f"{asked}, whose columns are {', '.join(read_file(asked).column_names)}: {type(error).__name__} {error}"
-        raise UserError(f"Task {name!r} cannot read {what}. Write columns and labels {as_hub}.") from error
-    return task
+            if not _is_answer(target, choices):
+                raise UserError(
+                    f"Task {self.name!r}: row {number} of {self.asked_file} (the first is 0) has the label "
+                    f"{target!r}, none of the {len(choices)} answers. Write labels as "
+                    f"{self.definition['dataset_path']} has them."
+                )
+
+
+def _is_answer(target, choices: list[str]) -> bool:
+    """Whether a label is an answer or the place of one. Several labels are left to the harness."""
+    if isinstance(target, list) or target in choices:
+        return True
+    return not isinstance(target, float) and target in range(len(choices))  # 1.0 is no place in a list
 
 
 def _find_files(folder: Path, prefix: str) -> dict[str, Path]:
     """Files by split; a raw text is `wiki.test.raw`."""
-    names = {path.name.split(".")[-2]: path for path in folder.glob("*.raw")}
-    found = {{"valid": "validation"}.get(name, name): path for name, path in names.items()}
+    found = {}
+    for path in folder.glob("*.raw"):
+        split = path.name.split(".")[-2]
+        found["validation" if split == "valid" else split] = path
     for ending in reversed(TASK_FILES):  # of two the first counts, as for `load_task`
-        found |= {path.name[len(prefix) : -len(ending)]: path for path in folder.glob(f"{prefix}*{ending}")}
+        for path in folder.glob(f"{prefix}*{ending}"):
+            found[path.name.removeprefix(prefix).removesuffix(ending)] = path
     return found
 
 
@@ -166,13 +277,20 @@ def _read(name: str, path: Path) -> Dataset:
     if path.suffix == ".raw":
         return _pages(path.read_text(encoding="utf-8"))
     if name.startswith(BLIMP):
-        rows = _paradigms(path).get(uid := name.removeprefix(BLIMP))
-        if rows is None:
+        uid = name.removeprefix(BLIMP)
+        paradigms = _paradigms(path)
+        if uid not in paradigms:
             raise UserError(f"{path} has no row whose UID is {uid!r}, for task {name!r}. Add rows, or leave it out.")
-        return rows
-    task, (column, convert) = TASKS.get(name), CONVERTERS.get(name, ("", None))
-    rows = task_rows(read_file(path), task, "train", str(path)) if task else read_file(path, infer_types=True)
-    return convert(rows) if convert and column not in rows.column_names else rows
+        return paradigms[uid]
+    if name in TASKS:
+        rows = task_rows(read_file(path), TASKS[name], "train", str(path))
+    else:
+        rows = read_file(path, infer_types=True)
+    if name in CONVERTERS:
+        column, convert = CONVERTERS[name]
+        if column not in rows.column_names:
+            return convert(rows)
+    return rows
 
 
 @lru_cache(maxsize=1)
@@ -184,19 +302,29 @@ def _paradigms(path: Path) -> dict[str, Dataset]:
 
 def _race(rows: Dataset) -> Dataset:
     """A row per article, with all its questions."""
-    found = defaultdict(list)
+    problems_of = defaultdict(list)
     for row in rows:
         problem = {"question": row["question"], "options": list(row["options"]), "answer": "ABCD"[row["label"]]}
-        found[row["article"]].append(problem)
-    return Dataset.from_list([{"article": article, "problems": repr(of)} for article, of in found.items()])
+        problems_of[row["article"]].append(problem)
+    articles = [{"article": article, "problems": repr(problems)} for article, problems in problems_of.items()]
+    return Dataset.from_list(articles)
 
 
 def _story_cloze(rows: Dataset) -> Dataset:
     if STORY_CLOZE.keys() <= set(rows.column_names):  # as its authors call them
         return rows.rename_columns(STORY_CLOZE)
-    rows = rows.map(lambda row: {f"input_sentence_{number}": text for number, text in enumerate(row["story"], 1)})
-    rows = rows.map(lambda row: {"answer_right_ending": row["label"] + 1}, remove_columns=["story", "label"])
-    return rows.rename_columns({"ending1": "sentence_quiz1", "ending2": "sentence_quiz2"})
+    return rows.map(_story_cloze_row, remove_columns=rows.column_names)
+
+
+def _story_cloze_row(row: dict) -> dict:
+    """A row of this package's task as the hub has it."""
+    converted = {key: value for key, value in row.items() if key not in ("story", "ending1", "ending2", "label")}
+    for number, sentence in enumerate(row["story"], start=1):
+        converted[f"input_sentence_{number}"] = sentence
+    converted["sentence_quiz1"] = row["ending1"]
+    converted["sentence_quiz2"] = row["ending2"]
+    converted["answer_right_ending"] = row["label"] + 1
+    return converted
 
 
 def _pages(text: str) -> Dataset:
@@ -205,10 +333,18 @@ def _pages(text: str) -> Dataset:
     return Dataset.from_list([{"page": page} for page in pages if page.strip()])
 
 
+def _hellaswag(rows: Dataset) -> Dataset:
+    return rows.map(lambda row: {"ctx_a": row["ctx"], "ctx_b": ""})
+
+
+def _wikitext(rows: Dataset) -> Dataset:
+    return _pages("\n".join(row["text"].strip("\n") for row in rows))
+
+
 # How rows without a column of the hub's get it.
 CONVERTERS = {
     "race": ("problems", _race),
-    "hellaswag": ("ctx_a", lambda rows: rows.map(lambda row: {"ctx_a": row["ctx"], "ctx_b": ""})),
+    "hellaswag": ("ctx_a", _hellaswag),
     "storycloze_2016": ("input_sentence_1", _story_cloze),
-    "wikitext": ("page", lambda rows: _pages("\n".join(row["text"].strip("\n") for row in rows))),
+    "wikitext": ("page", _wikitext),
 }

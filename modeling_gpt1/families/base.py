@@ -65,6 +65,9 @@ class Family:
     has_example_losses: ClassVar[bool] = False
     """Whether its models give the loss of each example, so that a trainer adds none of its own."""
 
+    is_exact_in_batches: ClassVar[bool] = False
+    """Whether its models are known to read each row of a padded batch as they read it alone."""
+
     resets_layers: ClassVar[bool] = False
     """Whether `keep_first_layers` resets the layers of its models."""
 

@@ -43,6 +43,7 @@ class GPT1Family(Family):
     objective: ClassVar[str] = "causal"
     can_generate: ClassVar[bool] = True
     has_example_losses: ClassVar[bool] = True
+    is_exact_in_batches: ClassVar[bool] = True
     resets_layers: ClassVar[bool] = True
 
     def has_head_for(self, traversal: str, config: PreTrainedConfig) -> bool:

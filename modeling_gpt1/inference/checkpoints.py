@@ -11,6 +11,8 @@ from tokenization.errors import UserError
 
 logger = logging.get_logger(__name__)
 
+UNITS = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
+
 
 def saved_checkpoints(run_folder: str | Path) -> list[dict]:
     """A run's checkpoints, sorted by updates: `model` (folder), `step` and `tokens` (seen so far, None if unknown).
@@ -19,10 +21,13 @@ def saved_checkpoints(run_folder: str | Path) -> list[dict]:
         ValueError: the folder has no checkpoint with a model.
     """
     folder = Path(run_folder)
-    paths = [path.parent for path in folder.glob("checkpoint-*/config.json")]
-    steps = {int(step): path for path in paths if (step := path.name.removeprefix("checkpoint-")).isdigit()}
+    steps = {}
+    for config in folder.glob("checkpoint-*/config.json"):
+        step = config.parent.name.removeprefix("checkpoint-")
+        if step.isdigit():
+            steps[int(step)] = config.parent
     if any(folder.glob("chck_*/config.json")):
-        logger.warning(f"The checkpoints chck_… of {folder} are left out. Ask them by --model and --revision.")
+        logger.warning(f"The checkpoints chck_… of {folder} are left out. Evaluate one with --model and --revision.")
     if not steps:
         raise UserError(
             f"{folder} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of "
@@ -42,15 +47,20 @@ def saved_revisions(model: str) -> dict[str, int]:
         names = [path.parent.name for path in Path(model).glob("*/config.json")]
     else:
         names = [branch.name for branch in hf_api().list_repo_refs(model).branches]
-    saved = [name for name in names if re.fullmatch(r"chck_\d+(\.\d+)?[KMB]?", name)]
-    words = {name: number_of_words(name.removeprefix("chck_")) for name in saved}
-    return dict(sorted(words.items(), key=lambda pair: pair[1]))
+    words = {}
+    for name in names:
+        if re.fullmatch(r"chck_\d+(\.\d+)?[KMB]?", name):
+            words[name] = number_of_words(name.removeprefix("chck_"))
+    return {name: words[name] for name in sorted(words, key=words.get)}
 
 
 def number_of_words(text: str) -> int:
     """`"2.5M"` as 2,500,000. Raises ValueError: it is no number, or below 1."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text)
-    number = float(found[1]) * {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}[found[2]] if found else 0
+    number = 0.0
+    if found:
+        digits, unit = found.groups()
+        number = float(digits) * UNITS[unit]
     if number < 1:
         raise UserError(f"{text!r} is no number of words. Write 500000, 500K, 10M or 1B; several as 1M 2M.")
     return round(number)

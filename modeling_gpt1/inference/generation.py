@@ -7,9 +7,10 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
+from tokenization import capitalise, join_continuation, join_words
 from tokenization.errors import UserError
+from tokenization.text.tokenization_gpt1 import NEWLINE
 
-NEWLINE = "\n</w>"  # as in tokenization_gpt1.py
 SHOWN_CHARACTERS = 60  # of a prompt, in an error
 
 
@@ -29,13 +30,15 @@ class StopAtStrings(StoppingCriteria):
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, strings: str | Sequence[str], prompt_length: int):
-        self.tokenizer, self.prompt_length = tokenizer, prompt_length
+        self.tokenizer = tokenizer
+        self.prompt_length = prompt_length
         self.strings = []
         for string in [strings] if isinstance(strings, str) else strings:
             ids = tokenizer(string, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             if not ids:
-                remedy = "Give a word, or '\\n' alone for a line end."
-                raise UserError(f"The stop string {string!r} has no token. {remedy}")
+                raise UserError(
+                    f"The stop string {string!r} has no token. Give a word, or '\\n' alone for a line end."
+                )
             self.strings.append(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor | None, **kwargs) -> torch.BoolTensor:
@@ -92,17 +95,15 @@ def continue_prompts(
         raise UserError("`return_dict_in_generate` gives no texts. Call `model.generate` for more than texts.")
     if not prompts:
         return []
-    prompts, stop = list(prompts), [stop] if isinstance(stop, str) else list(stop or ())
-    newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
+    prompts = list(prompts)
+    stop = [stop] if isinstance(stop, str) else list(stop or ())
     encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens)
     inputs = tokenizer.pad({"input_ids": encoded}, padding_side="left", return_tensors="pt").to(model.device)
-    tokens = {} if newline_id is None else {"\n": newline_id}
-    tokens |= dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
-    own_end = model.generation_config.eos_token_id
-    end_ids = [own_end] if isinstance(own_end, int) else list(own_end or [])
-    end_ids += [tokens[string] for string in stop if string in tokens]
-    length = inputs["input_ids"].shape[1]
-    at_strings = StopAtStrings(tokenizer, [string for string in stop if string not in tokens], length)
+    prompt_length = inputs["input_ids"].shape[1]
+
+    tokens = _tokens_that_stop(tokenizer)
+    end_ids = _own_end_ids(model) + [tokens[string] for string in stop if string in tokens]
+    at_strings = StopAtStrings(tokenizer, [string for string in stop if string not in tokens], prompt_length)
     sequences = model.generate(
         **inputs,
         max_new_tokens=max_new_tokens,
@@ -112,30 +113,52 @@ def continue_prompts(
         streamer=streamer,
         **options,
     )
-    texts = [at_strings.cut(_decode(tokenizer, ids, end_ids)) for ids in sequences[:, length:].tolist()]
-    number = len(texts) // len(prompts)
-    return [
-        [join_to_prompt(tokenizer, text, prompt, capitals) for text in texts[first : first + number]]
-        for prompt, first in zip(prompts, range(0, len(texts), number), strict=True)
-    ]
+
+    texts = [at_strings.cut(_decode_until(tokenizer, ids, end_ids)) for ids in sequences[:, prompt_length:].tolist()]
+    num_texts = len(texts) // len(prompts)
+    continuations = []
+    for number, prompt in enumerate(prompts):
+        of_prompt = texts[number * num_texts : (number + 1) * num_texts]
+        continuations.append([join_to_prompt(tokenizer, text, prompt, capitals) for text in of_prompt])
+    return continuations
+
+
+def _tokens_that_stop(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """The strings that are one token each: the line end and the special tokens."""
+    tokens = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+    newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
+    if newline_id is not None:
+        tokens.setdefault("\n", newline_id)
+    return tokens
+
+
+def _own_end_ids(model: PreTrainedModel) -> list[int]:
+    """The model's own end-of-text tokens, of which it may have one, several or none."""
+    own_end = model.generation_config.eos_token_id
+    if own_end is None:
+        return []
+    return [own_end] if isinstance(own_end, int) else list(own_end)
 
 
 def encode_prompts(
     model: PreTrainedModel, tokenizer, prompts: Sequence[str], max_new_tokens: int = 40
 ) -> list[list[int]]:
     """The ids of prompts that are to be continued. Arguments and errors are those of `continue_prompts`."""
-    encoded, positions = [], model.config.max_position_embeddings
+    positions = model.config.max_position_embeddings
+    encoded = []
     for prompt in prompts:
         shown = textwrap.shorten(prompt, SHOWN_CHARACTERS, placeholder="…")
         if any("\ud800" <= letter <= "\udfff" for letter in prompt):  # as Python reads a byte that is no text
             raise UserError(f"The prompt {shown!r} is not UTF-8 text. Write it in UTF-8.")
         ids = tokenizer(prompt, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
-        encoded.append(ids)
         if not ids:
             raise UserError(f"The prompt {shown!r} contains no token, but the model continues from one. Add a word.")
         if len(ids) + max_new_tokens > positions:
-            has = f"The prompt {shown!r} has {len(ids)} tokens and `max_new_tokens` is {max_new_tokens}, but the model"
-            raise UserError(f"{has} has only {positions} positions (`max_position_embeddings`). Shorten either.")
+            raise UserError(
+                f"The prompt {shown!r} has {len(ids)} tokens and `max_new_tokens` is {max_new_tokens}, but the model "
+                f"has only {positions} positions (`max_position_embeddings`). Shorten either."
+            )
+        encoded.append(ids)
     return encoded
 
 
@@ -144,8 +167,6 @@ def join_to_prompt(tokenizer, text: str, prompt: str, capitals: bool = False) ->
     backend = tokenizer.backend_tokenizer
     if backend.token_to_id(NEWLINE) is None:  # the end of a word is no part of a token
         return text
-    from tokenization import capitalise, join_continuation, join_words  # this file is imported without them as well
-
     # With characters that are not in the vocabulary.
     words = backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(prompt))
     before = " ".join(word for word, _ in words)
@@ -156,6 +177,8 @@ def join_to_prompt(tokenizer, text: str, prompt: str, capitals: bool = False) ->
     return text.lstrip(" ") if prompt[-1:].isspace() else text
 
 
-def _decode(tokenizer, ids: list[int], end_ids: list[int]) -> str:
-    number = next((place for place, token in enumerate(ids) if token in end_ids or token < 0), len(ids))
-    return tokenizer.decode(ids[:number], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+def _decode_until(tokenizer: PreTrainedTokenizerBase, ids: list[int], end_ids: list[int]) -> str:
+    """The text before the first token that ends it, or that is no id, as beam search may leave behind it."""
+    ends = [place for place, token_id in enumerate(ids) if token_id in end_ids or token_id < 0]
+    kept = ids[: ends[0]] if ends else ids
+    return tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -31,7 +31,13 @@ CONTENT_FREE = "N/A"
 DPR = Task(
     name="dpr",
     traversal="multiple_choice",
-    columns=dict(context="sentence", pronoun="pronoun", offset="pronoun_offset", choices="candidates", label="label"),
+    columns={
+        "context": "sentence",
+        "pronoun": "pronoun",
+        "offset": "pronoun_offset",
+        "choices": "candidates",
+        "label": "label",
+    },
 )
 
 # The data set has one split, which is for evaluation, and no labels: every row names its acceptable sentence.
@@ -94,7 +100,8 @@ def _reading(row: Mapping) -> tuple[ScoringRequest, ...]:
 
 
 def _story(row: Mapping) -> tuple[ScoringRequest, ...]:
-    return (ScoringRequest(row["context"].strip(), tuple(f" {row[name].strip()}" for name in ("ending1", "ending2"))),)
+    endings = (f" {row['ending1'].strip()}", f" {row['ending2'].strip()}")
+    return (ScoringRequest(row["context"].strip(), endings),)
 
 
 def _pronoun(row: Mapping) -> tuple[ScoringRequest, ...]:
@@ -105,9 +112,10 @@ def _pronoun(row: Mapping) -> tuple[ScoringRequest, ...]:
             f"`pronoun_offset` {start} of the sentence {sentence!r} points to {sentence[start:end]!r}, not to the "
             f"pronoun {row['pronoun']!r}. It counts characters from 0: correct the row."
         )
-    begins = re.search(r"(^|[.!?]['\"]?\s+)$", sentence[:start]) is not None
-    candidates = (_in_place(candidate.strip(), begins) for candidate in row["candidates"])
-    return tuple(ScoringRequest(sentence[:start] + candidate, (sentence[end:],)) for candidate in candidates)
+    before, after = sentence[:start], sentence[end:]
+    begins_sentence = re.search(r"(^|[.!?]['\"]?\s+)$", before) is not None
+    candidates = [_in_place(candidate.strip(), begins_sentence) for candidate in row["candidates"]]
+    return tuple(ScoringRequest(before + candidate, (after,)) for candidate in candidates)
 
 
 def _in_place(candidate: str, begins_sentence: bool) -> str:
@@ -121,21 +129,20 @@ def _in_place(candidate: str, begins_sentence: bool) -> str:
 # these are the best earlier rows of its tables 3 (RACE, Story Cloze) and 4 (CoLA, SST-2). RACE's is of nine models
 # (Tay et al. 2018): its curves lie lower here. DPR's is of Peng et al. 2015, "Solving Hard Coreference Problems", and
 # the only one without a second source. BLiMP's is the agreement of individual people with its labels.
-HEURISTICS: dict[str, Heuristic] = {
-    heuristic.task.name: heuristic
-    for heuristic in (
-        Heuristic(get_task("cola"), _sentences("sentence"), has_threshold=True, chance=0.0, best_known=0.35),
-        Heuristic(get_task("sst2"), _sentiment, score="total", content=("sentence",), best_known=0.932),
-        *(
-            Heuristic(get_task(name), _reading, content=("article", "question"), chance=0.25, best_known=best_known)
-            for name, best_known in {"race": 0.533, "race-middle": 0.602, "race-high": 0.503}.items()
-        ),
-        Heuristic(get_task("story_cloze"), _story, content=("context",), best_known=0.776),
-        Heuristic(DPR, _pronoun, best_known=0.764),
-        # Of equal scores the first is chosen, so they count as a wrong answer.
-        Heuristic(BLIMP, _sentences(*BLIMP.columns["choices"]), score="total", right=1, best_known=0.886),
-    )
-}
+_BEST_OF_RACE = {"race": 0.533, "race-middle": 0.602, "race-high": 0.503}
+_HEURISTICS = [
+    Heuristic(get_task("cola"), _sentences("sentence"), has_threshold=True, chance=0.0, best_known=0.35),
+    Heuristic(get_task("sst2"), _sentiment, score="total", content=("sentence",), best_known=0.932),
+    *(
+        Heuristic(get_task(name), _reading, content=("article", "question"), chance=0.25, best_known=best_known)
+        for name, best_known in _BEST_OF_RACE.items()
+    ),
+    Heuristic(get_task("story_cloze"), _story, content=("context",), best_known=0.776),
+    Heuristic(DPR, _pronoun, best_known=0.764),
+    # Of equal scores the first is chosen, so they count as a wrong answer.
+    Heuristic(BLIMP, _sentences(*BLIMP.columns["choices"]), score="total", right=1, best_known=0.886),
+]
+HEURISTICS: dict[str, Heuristic] = {heuristic.task.name: heuristic for heuristic in _HEURISTICS}
 
 
 def get_heuristic(name: str) -> Heuristic:
@@ -144,13 +151,13 @@ def get_heuristic(name: str) -> Heuristic:
     Raises:
         ValueError: the task has no heuristic.
     """
-    found = {plain_name(known): heuristic for known, heuristic in HEURISTICS.items()}.get(plain_name(name))
-    if found is None:
-        raise UserError(
-            f"Task {name!r} has no zero-shot heuristic{nearest(name, HEURISTICS)}. Known: {', '.join(HEURISTICS)}. "
-            "For your own data, pass a `Heuristic` to `evaluate_zero_shot` in Python."
-        )
-    return found
+    for known, heuristic in HEURISTICS.items():
+        if plain_name(known) == plain_name(name):
+            return heuristic
+    raise UserError(
+        f"Task {name!r} has no zero-shot heuristic{nearest(name, HEURISTICS)}. Known: {', '.join(HEURISTICS)}. "
+        "For your own data, pass a `Heuristic` to `evaluate_zero_shot` in Python."
+    )
 
 
 # ---- Evaluation
@@ -176,20 +183,30 @@ def load_questions(
 ) -> tuple[str, list[dict], list[dict]]:
     """The first of a task's test, validation and train splits with labels; up to `limits` of its and training rows."""
     heuristic = get_heuristic(name)
-    task, splits = heuristic.task, load_task(heuristic.task, data_dir)
-    order = [name for name in (*task.test_splits, *task.validation_splits, task.train_split) if name in splits]
-    needs_labels = heuristic.right is None
-    split = next((n for n in order if not needs_labels or are_all_labelled(splits[n], task.columns["label"])), None)
-    if split is None:
-        raise UserError(f"The labels of task {task.name!r} are hidden in {', '.join(order)}. Add one with labels.")
-    needs_training = heuristic.has_threshold or num_shots > 0
-    train_rows = splits.get(task.train_split, ()) if needs_training else ()
-    drawn = []
-    for rows, most in zip((splits[split], train_rows), limits, strict=True):
-        if most is not None and most < len(rows):
-            rows = rows.shuffle(seed=seed).select(range(most))
-        drawn.append(list(rows))
-    return split, *drawn
+    task = heuristic.task
+    splits = load_task(task, data_dir)
+    split = _split_to_ask(heuristic, splits)
+    train_rows = []
+    if heuristic.has_threshold or num_shots > 0:
+        train_rows = splits.get(task.train_split, [])
+    most_rows, most_train_rows = limits
+    return split, _draw(splits[split], most_rows, seed), _draw(train_rows, most_train_rows, seed)
+
+
+def _split_to_ask(heuristic: Heuristic, splits: Mapping) -> str:
+    task = heuristic.task
+    names = [name for name in (*task.test_splits, *task.validation_splits, task.train_split) if name in splits]
+    for name in names:
+        if heuristic.right is not None or are_all_labelled(splits[name], task.columns["label"]):
+            return name
+    raise UserError(f"The labels of task {task.name!r} are hidden in {', '.join(names)}. Add one with labels.")
+
+
+def _draw(rows, most: int | None, seed: int) -> list[dict]:
+    """At most so many rows of a data set, drawn at random if there are more."""
+    if most is not None and most < len(rows):
+        rows = rows.shuffle(seed=seed).select(range(most))
+    return list(rows)
 
 
 def evaluate_zero_shot(
@@ -215,72 +232,110 @@ def evaluate_zero_shot(
     Raises:
         ValueError: the heuristic cannot do what is asked, or training rows are missing.
     """
-    heuristic = get_heuristic(heuristic) if isinstance(heuristic, str) else heuristic
+    if isinstance(heuristic, str):
+        heuristic = get_heuristic(heuristic)
+    train_rows = train_rows or ()
     _check_options(heuristic, rows, train_rows, num_shots, calibrate)
-    # One row more than is shown replaces a drawn row that is the very row to be answered.
-    drawn = random.Random(seed).sample(range(len(train_rows)), num_shots + 1) if num_shots else []
-    shown = [[train_rows[index] for index in drawn if train_rows[index] != row][:num_shots] for row in rows]
-    befores = ["".join(_answered(heuristic, other) for other in others) for others in shown]
-    found = _score(scorer, heuristic.task.name, list(map(_behind, befores, map(heuristic.requests, rows))))
-    scores = [_values(heuristic, of_row) for of_row in found]
+    befores = _shown_before(heuristic, rows, train_rows, num_shots, seed)
+    asked = [_behind(before, heuristic.requests(row)) for before, row in zip(befores, rows, strict=True)]
+    scores = _score(scorer, heuristic, asked)
     if calibrate:
-        contentless = [
-            _behind(before, heuristic.requests({**row, **dict.fromkeys(heuristic.content, CONTENT_FREE)}))
-            for before, row in zip(befores, rows, strict=True)
-        ]
-        biases = [_values(heuristic, of_row) for of_row in _score(scorer, heuristic.task.name, contentless)]
+        contentless = [{**row, **dict.fromkeys(heuristic.content, CONTENT_FREE)} for row in rows]
+        asked = [_behind(before, heuristic.requests(row)) for before, row in zip(befores, contentless, strict=True)]
+        biases = _score(scorer, heuristic, asked)
         scores = [score - np.where(np.isinf(bias), 0, bias) for score, bias in zip(scores, biases, strict=True)]
-    threshold = None
+
     if heuristic.has_threshold:
-        of_training = _score(scorer, heuristic.task.name, [heuristic.requests(row) for row in train_rows])
+        of_training = _score(scorer, heuristic, [heuristic.requests(row) for row in train_rows])
         labels = np.array([heuristic.label_of(row) for row in train_rows])
-        threshold = best_threshold(np.array([_values(heuristic, of_row)[0] for of_row in of_training]), labels)
-    predictions = [int(score.argmax() if threshold is None else score[0] > threshold) for score in scores]
-    values = [score.tolist() for score in scores]
-    return ZeroShotResult(_metrics(heuristic, predictions, rows), predictions, values, threshold)
+        threshold = best_threshold(np.array([score for (score,) in of_training]), labels)
+        predictions = [int(score > threshold) for (score,) in scores]
+    else:
+        threshold = None
+        predictions = [int(score.argmax()) for score in scores]
+    return ZeroShotResult(
+        metrics=_metrics(heuristic, predictions, rows),
+        predictions=predictions,
+        scores=[score.tolist() for score in scores],
+        threshold=threshold,
+    )
 
 
 def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calibrate: bool) -> None:
-    name, num_train = heuristic.task.name, len(train_rows or ())
-    if heuristic.has_threshold and num_shots or calibrate and not heuristic.content:
-        asked = "num_shots" if heuristic.has_threshold and num_shots else "calibrate"
-        raise UserError(f"`{asked}` was given for task {name!r}, whose heuristic has no place for it. Leave it out.")
-    needed = 1 if heuristic.has_threshold else num_shots + 1 if num_shots else 0
-    if needed > num_train:
+    name = heuristic.task.name
+    if num_shots and heuristic.has_threshold:
+        raise UserError(f"`num_shots` was given for task {name!r}, whose heuristic has no place for it. Leave it out.")
+    if calibrate and not heuristic.content:
+        raise UserError(f"`calibrate` was given for task {name!r}, whose heuristic has no place for it. Leave it out.")
+
+    if heuristic.has_threshold:
+        num_needed = 1
+    else:
+        num_needed = num_shots + 1 if num_shots else 0
+    if num_needed > len(train_rows):
         raise UserError(
-            f"Task {name!r} needs at least {needed} training rows here (for the threshold, or to show and one spare), "
-            f"but got {num_train}. Pass `train_rows`."
+            f"Task {name!r} needs at least {num_needed} training rows here (for the threshold, or to show and one "
+            f"spare), but got {len(train_rows)}. Pass `train_rows`."
         )
-    read = {*heuristic.task.column_names} - {None if heuristic.right is None else heuristic.task.columns["label"]}
-    lacking = [lacks for row in chain(rows, train_rows or ()) if (lacks := read - row.keys())]
-    if not rows or lacking:
-        found = f"a row without {', '.join(sorted(lacking[0]))}" if lacking else "no rows"
-        raise UserError(f"Task {name!r} was given {found}. Pass `rows` as `load_task` gives them.")
+
+    needed = set(heuristic.task.column_names)
+    if heuristic.right is not None:
+        needed.discard(heuristic.task.columns["label"])
+    if not rows:
+        raise UserError(f"Task {name!r} was given no rows. Pass `rows` as `load_task` gives them.")
+    for row in chain(rows, train_rows):
+        lacking = needed - row.keys()
+        if lacking:
+            raise UserError(
+                f"Task {name!r} was given a row without {', '.join(sorted(lacking))}. Pass `rows` as `load_task` "
+                "gives them."
+            )
+
+
+def _shown_before(heuristic: Heuristic, rows, train_rows, num_shots: int, seed: int) -> list[str]:
+    """For each row the answered rows that stand before it."""
+    if not num_shots:
+        return [""] * len(rows)
+    # One row more than is shown replaces a drawn row that is the very row to be answered.
+    indices = random.Random(seed).sample(range(len(train_rows)), num_shots + 1)
+    drawn = [train_rows[index] for index in indices]
+    befores = []
+    for row in rows:
+        shown = [other for other in drawn if other != row][:num_shots]
+        befores.append("".join(_answered(heuristic, other) for other in shown))
+    return befores
 
 
 def _answered(heuristic: Heuristic, row: Mapping) -> str:
-    requests, label = heuristic.requests(row), heuristic.label_of(row)
-    candidates = [request.context + rest for request in requests for rest in request.continuations]
-    return candidates[label] + "\n"
+    candidates = []
+    for request in heuristic.requests(row):
+        candidates += [request.context + continuation for continuation in request.continuations]
+    return candidates[heuristic.label_of(row)] + "\n"
 
 
 def _behind(before: str, requests: tuple[ScoringRequest, ...]) -> tuple[ScoringRequest, ...]:
     return tuple(ScoringRequest(before + context, continuations) for context, continuations in requests)
 
 
-def _score(scorer: Scorer, task: str, asked: list[tuple[ScoringRequest, ...]]) -> list[list[ContinuationScore]]:
-    """The scores of each row's candidates; equal requests are scored once."""
+def _score(scorer: Scorer, heuristic: Heuristic, asked: list[tuple[ScoringRequest, ...]]) -> list[np.ndarray]:
+    """What decides between each row's candidates, `[C]`; equal requests are scored once."""
     distinct = list(dict.fromkeys(request for requests in asked for request in requests))
     try:
-        found = dict(zip(distinct, scorer.score(distinct), strict=True))
+        scores = dict(zip(distinct, scorer.score(distinct), strict=True))
     except ValueError as error:  # such as a text that is too long
-        raise UserError(f"Task {task!r}: {error}") from error
-    return [[score for request in requests for score in found[request]] for requests in asked]
+        raise UserError(f"Task {heuristic.task.name!r}: {error}") from error
+    values = []
+    for requests in asked:
+        of_row = [score for request in requests for score in scores[request]]
+        values.append(np.array([_value(heuristic, score) for score in of_row]))
+    return values
 
 
-def _values(heuristic: Heuristic, scores: list[ContinuationScore]) -> np.ndarray:
-    """What decides between a row's candidates, `[C]`; a candidate without a scored token is never chosen."""
-    return np.array([getattr(score, heuristic.score) if score.token_log_probs else -np.inf for score in scores])
+def _value(heuristic: Heuristic, score: ContinuationScore) -> float:
+    """A candidate without a scored token is never chosen."""
+    if not score.token_log_probs:
+        return -np.inf
+    return score.mean if heuristic.score == "mean" else score.total
 
 
 def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -298,14 +353,17 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _metrics(heuristic: Heuristic, predictions: list[int], rows: Sequence[Mapping]) -> dict[str, float]:
-    found, labels = np.array(predictions), np.array(list(map(heuristic.label_of, rows)))
+    found = np.array(predictions)
+    labels = np.array([heuristic.label_of(row) for row in rows])
     scores = {}
     for name in heuristic.task.metrics:
-        scores |= metrics.compute(name, found, labels)
+        scores.update(metrics.compute(name, found, labels))
     scores["normalised"] = heuristic.normalise(scores[heuristic.metric])
-    if column := heuristic.task.columns.get("group"):
+    column = heuristic.task.columns.get("group")
+    if column:
         groups = np.array([row[column] for row in rows])
         for group in np.unique(groups):
-            of_group = metrics.compute(heuristic.metric, found[groups == group], labels[groups == group])
+            is_in_group = groups == group
+            of_group = metrics.compute(heuristic.metric, found[is_in_group], labels[is_in_group])
             scores[f"{heuristic.metric}_{group}"] = of_group[heuristic.metric]
     return scores

@@ -58,10 +58,16 @@ class GPT1Int8Linear(nn.Module):
         super().__init__()
         scale = scale_of_rows(linear.weight.detach().float())
         weight = (linear.weight.detach() / scale).round_().to(torch.int8)
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.packed = pack_for_fbgemm(weight, scale[:, 0]) if has_fbgemm() else None
-        self.register_buffer("weight", weight if self.packed is None else None)  # [F, D]
-        self.register_buffer("scale", scale[:, 0] if self.packed is None else None)  # [F]
+        self.in_features = linear.in_features
+        self.out_features = linear.out_features
+        if has_fbgemm():
+            self.packed = pack_for_fbgemm(weight, scale[:, 0])
+            self.register_buffer("weight", None)
+            self.register_buffer("scale", None)
+        else:
+            self.packed = None
+            self.register_buffer("weight", weight)  # [F, D]
+            self.register_buffer("scale", scale[:, 0])  # [F]
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach(), requires_grad=False)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -74,7 +80,10 @@ class GPT1Int8Linear(nn.Module):
             product = torch._int_mm(rows.round_().to(torch.int8), self.weight.t()) * self.scale
         else:
             product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(rows, 1.0, ZERO, self.packed)
-        product = product.mul_(row_scale) if self.bias is None else torch.addcmul(self.bias, product, row_scale)
+        if self.bias is None:
+            product = product.mul_(row_scale)
+        else:
+            product = torch.addcmul(self.bias, product, row_scale)
         return product.to(hidden_states.dtype).view(*hidden_states.shape[:-1], self.out_features)
 
 

@@ -74,7 +74,8 @@ def publish_folder(staging: Path, folder: Path) -> None:
     An older `folder` is moved beside `staging` first. It is moved back if the rename fails, and deleted otherwise.
     """
     flush(staging)
-    replaced, is_there = staging.with_name(f"{REPLACED}{folder.name}"), folder.is_dir()
+    replaced = staging.with_name(f"{REPLACED}{folder.name}")
+    is_there = folder.is_dir()
     if is_there:
         shutil.rmtree(replaced, ignore_errors=True)  # left by a process that was killed here
         os.rename(folder, replaced)
@@ -112,7 +113,10 @@ def flush(folder: Path) -> None:
     # Windows flushes only what is open for writing; elsewhere a file may be read-only, as copied code can be.
     flags = os.O_RDWR if os.name == "nt" else os.O_RDONLY
     for path in folder.rglob("*"):
-        flush_folder(path) if path.is_dir() else _flush_path(path, flags)
+        if path.is_dir():
+            flush_folder(path)
+        else:
+            _flush_path(path, flags)
     flush_folder(folder)
 
 
@@ -142,12 +146,13 @@ def check_folder(folder: str | os.PathLike) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        told = f"`output_dir` is {os.fspath(folder)!r}, which is not writable ({error.strerror})"
-        raise UserError(f"{told}. Pass a writable folder.") from error
+        raise UserError(
+            f"`output_dir` is {os.fspath(folder)!r}, which is not writable ({error.strerror}). Pass a writable folder."
+        ) from error
 
 
 def is_write_failure(error: Exception) -> bool:
     """Whether the system refused a write; tokenizers and torch report it by their own errors, without an errno."""
-    return isinstance(error, (OSError, SafetensorError)) or any(
-        words in str(error) for words in ("(os error ", "inline_container.cc", "iostream error")
-    )
+    if isinstance(error, (OSError, SafetensorError)):
+        return True
+    return any(words in str(error) for words in ("(os error ", "inline_container.cc", "iostream error"))

@@ -13,8 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, tokenizati
 
 from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, ScoringRequest
 from modeling_gpt1.families import FAMILIES
-from modeling_gpt1.inference import scoring
-from modeling_gpt1.inference.scoring import DenoisingLMScorer, MaskedLMScorer, scorer_class_of
+from modeling_gpt1.inference.scoring import DenoisingLMScorer, MaskedLMScorer, base, causal, scorer_class_of
 
 SIZES = {"vocab_size": 101, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 24}
 LLAMA = {**SIZES, "hidden_size": 32, "intermediate_size": 48}
@@ -53,7 +52,7 @@ def cache_model(tiny_model):
 def warnings(monkeypatch):
     """What the scorer warns of."""
     texts = []
-    monkeypatch.setattr(scoring.logger, "warning", texts.append)
+    monkeypatch.setattr(base.logger, "warning", texts.append)
     return texts
 
 
@@ -192,9 +191,9 @@ def test_batches_of_other_families_are_exact(family, family_scorer):
 
 def test_the_comparison_sees_a_mix_up(our_model, cache_model, monkeypatch):
     """Negative controls: keys of another row, and a plan that shares a token too many."""
-    select, plan = scoring._select_rows, scoring.plan_batch
-    monkeypatch.setattr(scoring, "_select_rows", lambda cache, rows: select(cache, rows.flip(0)))
-    monkeypatch.setattr(scoring, "plan_batch", lambda mask, shared: plan(mask, [number + 1 for number in shared]))
+    select, plan = causal._select_rows, causal.plan_batch
+    monkeypatch.setattr(causal, "_select_rows", lambda cache, rows: select(cache, rows.flip(0)))
+    monkeypatch.setattr(causal, "plan_batch", lambda mask, shared: plan(mask, [number + 1 for number in shared]))
     requests = [ScoringRequest([1, 2, 3], [[4, 5, 6], [7, 8, 9]]), ScoringRequest([4, 5, 6], [[7, 8, 9], [1, 2, 3]])]
     for model in (our_model, cache_model):
         assert largest_difference(CausalLMScorer(model), requests) > 0.1
@@ -365,7 +364,7 @@ def test_words_of_our_tokenizer_join_exactly(tiny_tokenizer, our_model):
 
 
 def test_a_context_without_a_token_is_told(tiny_tokenizer, tiny_model, warnings, monkeypatch):
-    monkeypatch.setattr(scoring.logger, "warning_once", warnings.append)
+    monkeypatch.setattr(base.logger, "warning_once", warnings.append)
     scorer = CausalLMScorer(tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer)), tiny_tokenizer)
     assert scorer.score([("\n", ["the old farmer"])]) == scorer.score([(" ", ["the old farmer"])])
     assert warnings == ["The context '\\n' has no token: the text behind it has nothing before it."]
