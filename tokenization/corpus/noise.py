@@ -20,7 +20,7 @@ Shapes: B rows, T tokens.
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import torch
@@ -49,7 +49,9 @@ class NoiseCollator:
     """Special tokens that are added to a block."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int = 0, blocks: Sequence[Mapping] = ()):
-        self.tokenizer, self.seed, self.blocks = tokenizer, seed, blocks
+        self.tokenizer = tokenizer
+        self.seed = seed
+        self.blocks = blocks
         # In shared memory, because a worker that lasts for several passes has a copy of the collator.
         self._pass = torch.zeros((), dtype=torch.int64).share_memory_()
         self._masks = DataCollatorForLanguageModeling(tokenizer)
@@ -61,12 +63,14 @@ class NoiseCollator:
     def for_evaluation(self, blocks: Sequence[Mapping]) -> "NoiseCollator":
         """A copy for other blocks, with the same noise at each evaluation."""
         other = copy.copy(self)
-        other.blocks, other._pass = blocks, torch.tensor(EVALUATION)
+        other.blocks = blocks
+        other._pass = torch.tensor(EVALUATION)
         return other
 
     def __call__(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
         """A batch from rows of `input_ids`; see the class for its entries. Labels are -100 at padding."""
-        made = [self.make_row(ids, self._generator(ids)) for ids in (list(row["input_ids"]) for row in rows)]
+        id_lists = [list(row["input_ids"]) for row in rows]
+        made = [self.make_row(ids, self._generator(ids)) for ids in id_lists]
         pad_id = self.tokenizer.pad_token_id
         paddings = {"input_ids": pad_id, "decoder_input_ids": pad_id, "labels": NO_LABEL}
         batch = {}
@@ -89,12 +93,17 @@ class NoiseCollator:
 
     def _masked(self, segments: list[list[int]], generator: torch.Generator) -> dict[str, torch.Tensor]:
         """`[CLS] segment [SEP]`, or `[CLS] segment [SEP] segment [SEP]` for two, with masks and labels."""
-        start, end = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        ids = torch.tensor([start, *(token for segment in segments for token in (*segment, end))])
+        start = self.tokenizer.cls_token_id
+        end = self.tokenizer.sep_token_id
+        tokens = [start]
+        for segment in segments:
+            tokens += [*segment, end]
+        ids = torch.tensor(tokens)
         is_end = ids == end  # no token of a text is one
+        is_special = is_end | (ids == start)
         masks = copy.copy(self._masks)
         masks.generator = generator
-        masked, labels = masks.torch_mask_tokens(ids[None].clone(), special_tokens_mask=is_end[None] | (ids == start))
+        masked, labels = masks.torch_mask_tokens(ids[None].clone(), special_tokens_mask=is_special[None])
         return {
             "input_ids": masked[0],
             "token_type_ids": is_end.cumsum(0) - is_end.long(),
@@ -132,11 +141,13 @@ class NextSentenceCollator(NoiseCollator):
     def make_row(self, ids: list[int], generator: torch.Generator) -> dict[str, torch.Tensor]:
         first, second = _cut(ids, generator)
         label = _draw(2, generator)
-        other = list(self.blocks[_draw(len(self.blocks), generator)]["input_ids"]) if label == IS_RANDOM else ids
-        if other == ids:
-            label = CONTINUES
-        else:
-            second = other[-len(second) :]
+        if label == IS_RANDOM:
+            place = _draw(len(self.blocks), generator)
+            other = list(self.blocks[place]["input_ids"])
+            if other == ids:
+                label = CONTINUES
+            else:
+                second = other[-len(second) :]
         return {**self._masked([first, second], generator), "next_sentence_label": torch.tensor(label)}
 
 
@@ -173,8 +184,10 @@ class InfillingCollator(NoiseCollator):
         self.full_stop_id = tokenizer(".", add_special_tokens=False)["input_ids"][-1]
 
     def make_row(self, ids: list[int], generator: torch.Generator) -> dict[str, torch.Tensor]:
-        start, end = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        noisy = torch.tensor([start, *self._with_masks(self._permuted(ids, generator), generator), end])
+        start = self.tokenizer.cls_token_id
+        end = self.tokenizer.sep_token_id
+        permuted = self._permuted(ids, generator)
+        noisy = torch.tensor([start, *self._with_masks(permuted, generator), end])
         labels = torch.tensor([start, *ids, end])
         return {
             "input_ids": noisy,
@@ -187,17 +200,24 @@ class InfillingCollator(NoiseCollator):
         ends = [place + 1 for place, token in enumerate(ids) if token == self.full_stop_id]
         bounds = sorted({0, *ends, len(ids)})
         sentences = [ids[start:end] for start, end in pairwise(bounds)]
-        return [token for index in _shuffled(len(sentences), generator) for token in sentences[index]]
+        order = _shuffled(len(sentences), generator)
+        return list(chain.from_iterable(sentences[index] for index in order))
 
     def _with_masks(self, ids: list[int], generator: torch.Generator) -> list[int]:
         lengths = _span_lengths(round(MASKED_SHARE * len(ids)), generator)
         # Kept tokens and spans in a row: which of its places are spans?
-        places = range(len(ids) - sum(lengths) + len(lengths))
-        spans = set(_shuffled(len(places), generator)[: len(lengths)])
-        noisy, start, rest = [], 0, iter(lengths)
-        for place in places:
-            noisy.append(self.tokenizer.mask_token_id if place in spans else ids[start])
-            start += next(rest) if place in spans else 1
+        num_places = len(ids) - sum(lengths) + len(lengths)
+        spans = set(_shuffled(num_places, generator)[: len(lengths)])
+        lengths_in_order = iter(lengths)
+        noisy = []
+        start = 0
+        for place in range(num_places):
+            if place in spans:
+                noisy.append(self.tokenizer.mask_token_id)
+                start += next(lengths_in_order)
+            else:
+                noisy.append(ids[start])
+                start += 1
         return noisy
 
 

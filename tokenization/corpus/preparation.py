@@ -79,14 +79,25 @@ def load_blocks(
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
-    cutting = {"tokenizer": backend.to_str(), "block_length": block_length, "mix_documents": mix_documents}
-    features = Features({"input_ids": List(Value("uint16" if len(tokenizer) <= 1 << 16 else "uint32"))})
-    options = {"features": features, "gen_kwargs": reading | cutting}
+    arguments = {
+        **reading,
+        "tokenizer": backend.to_str(),
+        "block_length": block_length,
+        "mix_documents": mix_documents,
+    }
+    id_type = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
+    features = Features({"input_ids": List(Value(id_type))})
     if streaming:
-        return IterableDataset.from_generator(_generate_blocks, **options)
+        return IterableDataset.from_generator(_generate_blocks, features=features, gen_kwargs=arguments)
     try:
-        options |= {"num_proc": num_proc, "cache_dir": cache_dir, "version": BLOCKS_VERSION}
-        return Dataset.from_generator(_generate_blocks, **options)
+        return Dataset.from_generator(
+            _generate_blocks,
+            features=features,
+            gen_kwargs=arguments,
+            num_proc=num_proc,
+            cache_dir=cache_dir,
+            version=BLOCKS_VERSION,
+        )
     except DatasetGenerationError as error:
         raise (error.__cause__ or error) from None  # the file that cannot be read
     except ValueError as error:
@@ -98,14 +109,18 @@ def load_blocks(
 def count_tokens(blocks: Dataset) -> int:
     """Tokens of the blocks that `load_blocks` prepared, from Arrow's row lengths, without reading any token."""
     lengths = pyarrow.compute.list_value_length(blocks.data.column("input_ids")).to_numpy()
-    return int((lengths if blocks._indices is None else lengths[blocks._indices.column(0).to_numpy()]).sum())
+    if blocks._indices is not None:  # of rows that were selected or shuffled
+        lengths = lengths[blocks._indices.column(0).to_numpy()]
+    return int(lengths.sum())
 
 
 def unigram_perplexity(blocks: Dataset) -> float:
     """Perplexity of the blocks by the frequencies of their tokens alone: that of a model which learns no order."""
     ids = pyarrow.compute.list_flatten(blocks.with_format("arrow")[:]["input_ids"])
     counts = pyarrow.compute.value_counts(ids).field("counts").to_numpy()
-    return float(np.exp(np.log(counts.sum()) - counts @ np.log(counts) / counts.sum()))
+    num_tokens = counts.sum()
+    entropy = np.log(num_tokens) - counts @ np.log(counts) / num_tokens  # = -sum(n / N * log(n / N))
+    return float(np.exp(entropy))
 
 
 def _generate_blocks(
@@ -114,9 +129,13 @@ def _generate_blocks(
     if multiprocess.parent_process() is not None:  # processes that tokenise beside each other need no threads
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
     for shard in shards:
-        ids = _tokenise(generate_pieces([shard], text_column, ftfy_version), _backend(tokenizer))
-        ids = ((starts_document and not mix_documents, part) for starts_document, part in ids)
-        yield from ({"input_ids": block} for block in cut_blocks(ids, block_length) if len(block) > 1)
+        pieces = generate_pieces([shard], text_column, ftfy_version)
+        id_lists = _tokenise(pieces, _backend(tokenizer))
+        if mix_documents:
+            id_lists = ((False, ids) for _, ids in id_lists)
+        for block in cut_blocks(id_lists, block_length):
+            if len(block) > 1:
+                yield {"input_ids": block}
 
 
 @lru_cache(maxsize=1)

@@ -28,9 +28,11 @@ def f1(predictions: np.ndarray, references: np.ndarray) -> float:
 def matthews_correlation(predictions: np.ndarray, references: np.ndarray) -> float:
     """Correlation of predicted and true classes (Gorodkin's R_K for more than two)."""
     classes = np.union1d(predictions, references)[:, None]
-    predicted, true = (np.sum(side == classes, axis=1) for side in (predictions, references))
+    predicted = np.sum(predictions == classes, axis=1)  # how often each class is predicted
+    true = np.sum(references == classes, axis=1)
     # Floats, because products of the counts of a large data set overflow int64.
-    total, correct = float(len(references)), float(np.sum(predictions == references))
+    total = float(len(references))
+    correct = float(np.sum(predictions == references))
     spread = (total**2 - predicted @ predicted) * (total**2 - true @ true)
     return (correct * total - predicted @ true) / np.sqrt(spread) if spread else 0.0
 
@@ -45,14 +47,23 @@ def spearmanr(predictions: np.ndarray, references: np.ndarray) -> float:
     """Correlation of the ranks of the scores, ties sharing their mean rank."""
     import pandas  # takes half a second
 
-    return pearson(*(pandas.Series(side).rank().to_numpy() for side in (predictions, references)))
+    predicted_ranks = pandas.Series(predictions).rank().to_numpy()
+    true_ranks = pandas.Series(references).rank().to_numpy()
+    return pearson(predicted_ranks, true_ranks)
 
 
-SCORES = {score.__name__: score for score in (accuracy, f1, matthews_correlation, pearson, spearmanr)}
-SCORES["f1_micro"] = f1  # over all pairs of example and class, where an example may have several
+SCORES = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "f1_micro": f1,  # over all pairs of example and class, where an example may have several
+    "matthews_correlation": matthews_correlation,
+    "pearson": pearson,
+    "spearmanr": spearmanr,
+}
+Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 
-def find_metric(name: str, labels: np.ndarray) -> Callable[[np.ndarray, np.ndarray], dict[str, float]]:
+def find_metric(name: str, labels: np.ndarray) -> Metric:
     """What computes a score of predictions and references, `[N]` or `[N, K]`, under its name.
 
     Args:
@@ -62,41 +73,70 @@ def find_metric(name: str, labels: np.ndarray) -> Callable[[np.ndarray, np.ndarr
     Raises:
         ValueError: none of them has it, or the score is not one of such labels.
     """
-    is_flat, is_whole = labels.ndim == 1, not (labels % 1).any()
-    fits = {"f1": labels.max() <= 1, "f1_micro": not is_flat, "pearson": is_flat, "spearmanr": is_flat}
-    if name in SCORES and fits.get(name, is_whole and (is_flat or name == "accuracy")):
-        return lambda predictions, references: {name: float(SCORES[name](predictions, references))}
+    if name in SCORES and _is_score_of(name, labels):
+        score = SCORES[name]
+        return lambda predictions, references: {name: float(score(predictions, references))}
     try:
-        from sklearn.metrics import get_scorer
-
-        scorer = get_scorer(name)
-    except (ImportError, ValueError):
-        scorer = None
-    try:
+        scorer = _scorer_of_scikit_learn(name)
         if scorer is None:
-            from evaluate import load  # takes a second
-
-            other = load(name)
-
-            def of_evaluate(predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
-                found = other.compute(predictions=predictions, references=references)
-                return {name.rpartition("/")[2].removesuffix(".py"): next(iter(found.values())), **found}
-
-            return of_evaluate
-        from sklearn.base import BaseEstimator
-
-        class Answers(BaseEstimator):
-            def predict(self, rows):
-                return rows
-
-        answers = Answers()
-        scorer(answers, labels, labels)  # refuses what needs probabilities
+            return _metric_of_evaluate(name)
+        return _metric_of_scikit_learn(name, scorer, labels)
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(
             f"The metric {name!r} is unknown to scikit-learn and `evaluate`, or cannot be computed of answers like "
             f"{labels[:3].tolist()}. Of classes, pass accuracy, f1_macro, recall_macro; of numbers, pearson or r2."
         ) from error
+
+
+def _is_score_of(name: str, labels: np.ndarray) -> bool:
+    """Whether one of our scores is defined for such labels."""
+    is_flat = labels.ndim == 1
+    if name in ("pearson", "spearmanr"):
+        return is_flat
+    if name == "f1":
+        return labels.max() <= 1
+    if name == "f1_micro":
+        return not is_flat
+    is_whole = not (labels % 1).any()
+    return is_whole and (is_flat or name == "accuracy")
+
+
+def _scorer_of_scikit_learn(name: str) -> Callable | None:
+    """The scorer of that name, if scikit-learn is installed and has one."""
+    try:
+        from sklearn.metrics import get_scorer
+
+        return get_scorer(name)
+    except (ImportError, ValueError):
+        return None
+
+
+def _metric_of_scikit_learn(name: str, scorer: Callable, labels: np.ndarray) -> Metric:
+    from sklearn.base import BaseEstimator
+
+    class Answers(BaseEstimator):
+        """An estimator whose rows are its predictions: a scorer calls `predict`."""
+
+        def predict(self, rows):
+            return rows
+
+    answers = Answers()
+    scorer(answers, labels, labels)  # refuses what needs probabilities
     return lambda predictions, references: {name: float(scorer(answers, predictions, references))}
+
+
+def _metric_of_evaluate(name: str) -> Metric:
+    from evaluate import load  # takes a second
+
+    metric = load(name)
+    plain_name = name.rpartition("/")[2].removesuffix(".py")
+
+    def compute_by_evaluate(predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
+        scores = metric.compute(predictions=predictions, references=references)
+        first_score = next(iter(scores.values()))
+        return {plain_name: first_score, **scores}
+
+    return compute_by_evaluate
 
 
 def compute(name: str, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:

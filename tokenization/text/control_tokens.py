@@ -39,35 +39,57 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     check_tokenizer(tokenizer)
     missing = {name: token for name, token in CONTROL_TOKENS.items() if getattr(tokenizer, f"{name}_id", None) is None}
     words = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys()
-    if taken := [token for token in missing.values() if token in words]:
-        raise UserError(f"{taken[0]} is a word of the tokenizer, so text would become it. Take another tokenizer.")
-    before = tokenizer.vocab_size if not missing else len(tokenizer)
-    sizes = (before, len(tokenizer) + len(missing))
-    if model is not None and not any(has_size_for(model.config, num_tokens) for num_tokens in sizes):
+    for token in missing.values():
+        if token in words:
+            raise UserError(f"{token} is a word of the tokenizer, so text would become it. Take another tokenizer.")
+    if model is not None:
+        _check_embeddings(model.config, tokenizer, num_missing=len(missing))
+    num_added = _add_to_tokenizer(tokenizer, missing)
+    if model is not None:
+        _add_to_model(model, tokenizer)
+    return num_added
+
+
+def _check_embeddings(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, num_missing: int) -> None:
+    """Refuses a model that has rows neither for the tokenizer's words alone nor for the control tokens, too."""
+    size_without = len(tokenizer) if num_missing else tokenizer.vocab_size
+    size_with = len(tokenizer) + num_missing
+    if not has_size_for(config, size_without) and not has_size_for(config, size_with):
         raise UserError(
-            f"The model has {model.config.vocab_size} token embeddings and the tokenizer {len(tokenizer)} tokens. "
+            f"The model has {config.vocab_size} token embeddings and the tokenizer {len(tokenizer)} tokens. "
             "They must belong together: load both from the same folder, or build the model with "
             f"vocab_size={len(tokenizer)}, before adding the control tokens."
         )
+
+
+def _add_to_tokenizer(tokenizer: PreTrainedTokenizerBase, missing: dict[str, str]) -> int:
+    """Adds the missing control tokens and what goes with them; the number of tokens that are new."""
     known = tokenizer.SPECIAL_TOKENS_ATTRIBUTES
-    tokenizer.SPECIAL_TOKENS_ATTRIBUTES = [*known, *(name for name in CONTROL_TOKENS if name not in known)]
-    ends = {"bos_token": CONTROL_TOKENS["start_token"], "eos_token": CONTROL_TOKENS["extract_token"]}
-    ends = {name: token for name, token in ends.items() if getattr(tokenizer, name) in (None, "<unk>")}
-    added = tokenizer.add_special_tokens({**missing, **ends})
+    unknown = [name for name in CONTROL_TOKENS if name not in known]
+    tokenizer.SPECIAL_TOKENS_ATTRIBUTES = [*known, *unknown]
+    new = dict(missing)
+    if tokenizer.bos_token in (None, "<unk>"):
+        new["bos_token"] = CONTROL_TOKENS["start_token"]
+    if tokenizer.eos_token in (None, "<unk>"):
+        new["eos_token"] = CONTROL_TOKENS["extract_token"]
+    num_added = tokenizer.add_special_tokens(new)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token  # the attention mask hides padding
     tokenizer.backend_tokenizer.post_processor = control_templates(tokenizer)
     keep_text_as_text(tokenizer)
-    if model is None:
-        return added
-    if len(tokenizer) > model.config.vocab_size:
+    return num_added
+
+
+def _add_to_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Grows the embeddings to the tokenizer's size; the configuration gets the ids."""
+    config = model.config
+    if len(tokenizer) > config.vocab_size:
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     for name in CONTROL_TOKENS:
-        setattr(model.config, f"{name}_id", getattr(tokenizer, f"{name}_id"))
-    if model.config.pad_token_id is None:
-        model.config.pad_token_id = tokenizer.pad_token_id
-    tokenizer.model_max_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
-    return added
+        setattr(config, f"{name}_id", getattr(tokenizer, f"{name}_id"))
+    if config.pad_token_id is None:
+        config.pad_token_id = tokenizer.pad_token_id
+    tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_position_embeddings)
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -89,8 +111,10 @@ def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBas
             f"The tokenizer has {len(tokenizer)} tokens, but the model's vocabulary has {config.vocab_size}. Take the "
             "tokenizer saved with the model, or call `tokenization.add_control_tokens(tokenizer, model)` to grow both."
         )
-    for name in (f"{token}_id" for token in CONTROL_TOKENS):
-        of_model, of_tokenizer = getattr(config, name), getattr(tokenizer, name, None)
+    for token in CONTROL_TOKENS:
+        name = f"{token}_id"
+        of_model = getattr(config, name)
+        of_tokenizer = getattr(tokenizer, name, None)
         if of_model is None:
             setattr(config, name, of_tokenizer)
         elif of_tokenizer not in (None, of_model):
@@ -106,9 +130,13 @@ def has_size_for(config: PreTrainedConfig, num_tokens: int) -> bool:
 
     Multiples of 8 up to 128 suit accelerators. A model that processes share may need a larger one.
     """
-    num_shards = getattr(getattr(config, "distributed_config", None), "fsdp_size", None) or 1
-    spare = config.vocab_size - num_tokens
-    return spare == 0 or (0 < spare < max(128, math.lcm(8, num_shards)) and config.vocab_size % 8 == 0)
+    distributed_config = getattr(config, "distributed_config", None)
+    num_shards = getattr(distributed_config, "fsdp_size", None) or 1
+    largest_multiple = max(128, math.lcm(8, num_shards))
+    num_spare = config.vocab_size - num_tokens
+    if num_spare == 0:
+        return True
+    return 0 < num_spare < largest_multiple and config.vocab_size % 8 == 0
 
 
 def keep_text_as_text(tokenizer: PreTrainedTokenizerBase, is_saved: bool = True) -> None:
@@ -123,7 +151,8 @@ def keep_text_as_text(tokenizer: PreTrainedTokenizerBase, is_saved: bool = True)
 
 def control_templates(tokenizer: PreTrainedTokenizerBase) -> processors.TemplateProcessing:
     """One text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`."""
-    start, delimiter, extract = tokens = [str(getattr(tokenizer, name)) for name in CONTROL_TOKENS]
+    tokens = [str(getattr(tokenizer, name)) for name in CONTROL_TOKENS]
+    start, delimiter, extract = tokens
     return processors.TemplateProcessing(
         single=[start, "$A", extract],
         pair=[start, "$A", delimiter, "$B:1", f"{extract}:1"],

@@ -40,23 +40,42 @@ Source = str | os.PathLike | Sequence[str | os.PathLike]
 
 
 @dataclass(frozen=True)
-class Shard:
-    """A part of a corpus; its fields become part of the cache's name."""
+class FileShard:
+    """Some files of one kind. The fields become part of the cache's name: a changed file is another shard."""
 
-    kind: str  # of its files, or "hub"
-    parts: tuple[tuple, ...]  # files with their sizes and times, or arguments of `_hub_split` and its number and place
-    document_per: str = "file"
+    kind: str
+    """`text`, or the builder of `datasets` that reads rows of which each is a document."""
+    files: tuple[tuple[str, int, int], ...]
+    """Path, size in bytes and time of the last change in nanoseconds."""
+    document_per: str
+    """What of a text file is a document: a key of `DOCUMENTS`."""
 
     def documents(self, text_column: str) -> Iterator[Iterable[str]]:
         """The chunks of text of each document."""
-        for part in self.parts:
+        for path, _, _ in self.files:
             if self.kind == "text":
-                yield from DOCUMENTS[self.document_per](_read_text(part[0]))
-                continue
-            is_hub = self.kind == "hub"  # `iter`: otherwise a DataLoader's worker would get a share of its own rows
-            rows = _hub_split(*part[:4]).shard(*part[4:]).iter(1) if is_hub else _read_rows(part[0], self.kind)
-            for number, row in enumerate(rows):
-                yield _chunks(_text_of(row, text_column, f"{part[0]}, row {number}"))
+                yield from DOCUMENTS[self.document_per](_read_text(path))
+            else:
+                yield from _documents_of_rows(_read_rows(path, self.kind), text_column, path)
+
+
+@dataclass(frozen=True)
+class HubShard:
+    """A part of a data set of the hub. The fields become part of the cache's name."""
+
+    source: str
+    name: str | None
+    split: str
+    revision: str
+    num_shards: int
+    index: int
+
+    def documents(self, text_column: str) -> Iterator[Iterable[str]]:
+        """The chunks of text of each document."""
+        whole = _hub_split(self.source, self.name, self.split, self.revision)
+        rows = whole.shard(self.num_shards, self.index)
+        # Without `iter`, a DataLoader's worker would get a share of its own rows.
+        yield from _documents_of_rows(rows.iter(1), text_column, self.source)
 
 
 def training_texts(
@@ -114,8 +133,11 @@ def check_corpus(
 # ---- From a source to shards.
 
 
-def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str, document_per: str) -> list:
-    hub_shards, files = [], []
+def _shards(
+    sources: Sequence[str | os.PathLike], name: str | None, split: str, document_per: str
+) -> list[FileShard | HubShard]:
+    hub_shards: list[HubShard] = []
+    files: list[str] = []
     for source in sources:
         if _is_hub_name(source):
             hub_shards += _hub_shards(source, name, split)
@@ -123,7 +145,8 @@ def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str, 
             raise UserError(f"{source} is no data set of the hub, so it has no configuration {name}. Leave name out.")
         else:
             files += find_files(os.path.abspath(source))
-    return [*_file_shards(dict.fromkeys(files), document_per), *hub_shards]
+    different_files = dict.fromkeys(files)
+    return [*_file_shards(different_files, document_per), *hub_shards]
 
 
 def _is_hub_name(source: str | os.PathLike) -> bool:
@@ -132,15 +155,14 @@ def _is_hub_name(source: str | os.PathLike) -> bool:
     return HUB_NAME.fullmatch(source) is not None
 
 
-def _hub_shards(source: str, name: str | None, split: str) -> list[Shard]:
+def _hub_shards(source: str, name: str | None, split: str) -> list[HubShard]:
     try:
-        builder = load_dataset_builder(source, name)
+        revision = load_dataset_builder(source, name).hash
     except (DatasetNotFoundError, ConnectionError) as error:
         what = "is not a file or folder, and it cannot be read as a data set of the hub"
         raise UserError(f"{source} {what}: {error}") from error
-    num_shards = _hub_split(source, name, split, builder.hash).num_shards
-    parts = ((source, name, split, builder.hash, num_shards, index) for index in range(num_shards))
-    return [Shard("hub", (part,)) for part in parts]
+    num_shards = _hub_split(source, name, split, revision).num_shards
+    return [HubShard(source, name, split, revision, num_shards, index) for index in range(num_shards)]
 
 
 @lru_cache(maxsize=1)
@@ -148,51 +170,83 @@ def _hub_split(source: str, name: str | None, split: str, revision: str) -> Iter
     return load_dataset(source, name, split=split, revision=revision, streaming=True)
 
 
-def _file_shards(paths: Iterable[str], document_per: str) -> list[Shard]:
+def _file_shards(paths: Iterable[str], document_per: str) -> list[FileShard]:
     """Groups consecutive files of one kind into shards; a shard is complete once it has `SHARD_BYTES` or more."""
-    shards = []
-    for kind, group in groupby(paths, _kind):
-        parts, total = [], 0
-        for path in group:
+    shards: list[FileShard] = []
+    for kind, paths_of_kind in groupby(paths, _kind):
+        files: list[tuple[str, int, int]] = []
+        num_bytes = 0
+        for path in paths_of_kind:
             stat = os.stat(path)
-            parts.append((path, stat.st_size, stat.st_mtime_ns))
-            total += stat.st_size
-            if total >= SHARD_BYTES:
-                shards.append(Shard(kind, tuple(parts), document_per))
-                parts, total = [], 0
-        shards += [Shard(kind, tuple(parts), document_per)] if parts else []
+            files.append((path, stat.st_size, stat.st_mtime_ns))
+            num_bytes += stat.st_size
+            if num_bytes >= SHARD_BYTES:
+                shards.append(FileShard(kind, tuple(files), document_per))
+                files = []
+                num_bytes = 0
+        if files:
+            shards.append(FileShard(kind, tuple(files), document_per))
     return shards
 
 
 def find_files(source: str) -> list[str]:
     """The file itself, the files that match the pattern, or all visible files below the folder."""
     is_folder = os.path.isdir(source)
-    found = [source] if os.path.isfile(source) else glob.glob(source, recursive=True)
-    if is_folder:  # links to other folders are not followed: they may lead back
-        below = (path.relative_to(source) for path in Path(source).rglob("*"))
-        found = [Path(source, path) for path in below if not any(part.startswith(".") for part in path.parts)]
-    files = sorted(path for path in map(str, found) if os.path.isfile(path))
+    if is_folder:
+        files = _files_below(source)
+    elif os.path.isfile(source):
+        files = [source]
+    else:
+        files = sorted(path for path in glob.glob(source, recursive=True) if os.path.isfile(path))
     if not files:
-        shown = source if len(source) < 300 else f"{source.removeprefix(os.getcwd() + os.sep)[:60]!r}, and so on,"
-        raise UserError(f"{shown} matches no file. Give the path of a file or folder, or a pattern, as books/*.txt.")
+        raise UserError(
+            f"{_shortened(source)} matches no file. Give the path of a file or folder, or a pattern, as books/*.txt."
+        )
     for path in files:
-        if path.lower().endswith(".zip"):  # of which fsspec reads the first file alone
-            raise UserError(f"{path} is an archive. Unpack it, and give the folder of its files.")
-        if _ending(path) not in CORPUS_FILES:
-            if "\0" in next(_read_text(path), ""):  # which refuses what is not UTF-8
-                raise UserError(f"{path} holds no text. Leave it out.")
-            logger.warning_once(f"Files that end in {_ending(path)!r} are read as text.")
-    kinds = {_kind(path): path for path in files}
-    if is_folder and len(kinds) > 1:
-        first, second, *_ = kinds.values()
+        _check_file(path)
+    one_of_kind = {_kind(path): path for path in files}
+    if is_folder and len(one_of_kind) > 1:
+        first, second, *_ = one_of_kind.values()
         how = f"Give a pattern such as {source}/*.txt."
         raise UserError(f"{source} has files of more than one kind: {first} and {second}. {how}")
     return files
 
 
+def _files_below(folder: str) -> list[str]:
+    """The files of a folder and its own folders, without hidden ones."""
+    files: list[str] = []
+    for path in Path(folder).rglob("*"):  # links to other folders are not followed: they may lead back
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.is_file() and not is_hidden:
+            files.append(str(path))
+    return sorted(files)
+
+
+def _shortened(source: str) -> str:
+    """A source for a message: a whole text may have been given in place of its path."""
+    if len(source) < 300:
+        return source
+    beginning = source.removeprefix(os.getcwd() + os.sep)[:60]
+    return f"{beginning!r}, and so on,"
+
+
+def _check_file(path: str) -> None:
+    """Refuses archives and what is not text; files of unknown endings are read as text."""
+    if path.lower().endswith(".zip"):  # of which fsspec reads the first file alone
+        raise UserError(f"{path} is an archive. Unpack it, and give the folder of its files.")
+    if _ending(path) not in CORPUS_FILES:
+        beginning = next(_read_text(path), "")  # this refuses what is not UTF-8
+        if "\0" in beginning:
+            raise UserError(f"{path} holds no text. Leave it out.")
+        logger.warning_once(f"Files that end in {_ending(path)!r} are read as text.")
+
+
 def _ending(path: str) -> str:
+    """The ending of a file's name without that of its compression."""
     stem, ending = os.path.splitext(path.lower())
-    return os.path.splitext(stem)[1] if ending in COMPRESSIONS else ending
+    if ending in COMPRESSIONS:
+        return os.path.splitext(stem)[1]
+    return ending
 
 
 def _kind(path: str) -> str:
@@ -203,17 +257,33 @@ def _kind(path: str) -> str:
 # ---- From shards to pieces of text.
 
 
-def generate_pieces(shards: list, text_column: str, ftfy_version: str | None) -> Iterator[dict]:
-    if ftfy_version:
-        from ftfy import fix_text
+def generate_pieces(
+    shards: list[FileShard | HubShard], text_column: str, ftfy_version: str | None
+) -> Iterator[dict[str, str | bool]]:
+    """The pieces of all documents, each as its `text` and whether it `starts_document`.
+
+    Args:
+        shards: parts of a corpus.
+        text_column: column of the text, where a row is a document.
+        ftfy_version: that of the ftfy which cleans the text, as part of the cache's name. `None`: leave it as it is.
+    """
+    clean = _ftfy() if ftfy_version else None
     for shard in shards:
         for chunks in shard.documents(text_column):
             for number, piece in enumerate(_pieces(chunks)):
-                yield {"text": fix_text(piece) if ftfy_version else piece, "starts_document": number == 0}
+                text = clean(piece) if clean else piece
+                yield {"text": text, "starts_document": number == 0}
+
+
+def _ftfy() -> Callable[[str], str]:
+    from ftfy import fix_text  # an optional package
+
+    return fix_text
 
 
 def _lines(chunks: Iterable[str]) -> Iterator[str]:
-    pending = []  # of one line, joined once: it may have many chunks
+    """The lines of a text, each with its end."""
+    pending: list[str] = []  # of one line, joined once: it may have many chunks
     for chunk in chunks:
         first, *lines = chunk.split("\n")
         pending.append(first)
@@ -224,15 +294,27 @@ def _lines(chunks: Iterable[str]) -> Iterator[str]:
         yield "".join(pending)
 
 
-def _is_text(line: str) -> bool:
-    return not line.isspace()
+def _whole_text(chunks: Iterable[str]) -> Iterator[Iterable[str]]:
+    yield chunks
+
+
+def _each_line(chunks: Iterable[str]) -> Iterator[Iterable[str]]:
+    for line in _lines(chunks):
+        if not line.isspace():
+            yield _chunks(line)
+
+
+def _each_block_of_lines(chunks: Iterable[str]) -> Iterator[Iterable[str]]:
+    for is_blank, lines in groupby(_lines(chunks), str.isspace):
+        if not is_blank:
+            yield list(lines)
 
 
 # The documents of a text file, as the chunks of text of each.
-DOCUMENTS: dict[str, Callable[[Iterable[str]], Iterable[Iterable[str]]]] = {
-    "file": lambda chunks: [chunks],
-    "line": lambda chunks: map(_chunks, filter(_is_text, _lines(chunks))),
-    "blank_line": lambda chunks: (list(lines) for found, lines in groupby(_lines(chunks), _is_text) if found),
+DOCUMENTS: dict[str, Callable[[Iterable[str]], Iterator[Iterable[str]]]] = {
+    "file": _whole_text,
+    "line": _each_line,
+    "blank_line": _each_block_of_lines,
 }
 
 
@@ -250,7 +332,7 @@ def _read_text(path: str) -> Iterator[str]:
 
 def _read_rows(path: str, kind: str) -> Iterator[dict]:
     if kind != "parquet":
-        next(_read_text(path), "")  # the reader of JSON takes bytes of another encoding without a word
+        next(_read_text(path), "")  # this refuses what is not UTF-8, which the reader of JSON takes silently
     try:
         options = reader_options(kind, path)
         rows = load_dataset(kind, data_files=glob.escape(path), split="train", streaming=True, **options)
@@ -261,7 +343,13 @@ def _read_rows(path: str, kind: str) -> Iterator[dict]:
         raise UserError(f"{path} cannot be read as {kind}: {error}") from error
 
 
-def _text_of(row: dict, text_column: str, place: str) -> str:
+def _documents_of_rows(rows: Iterable[dict], text_column: str, source: str) -> Iterator[Iterable[str]]:
+    """The chunks of text of each row; a row holds lists of one cell."""
+    for number, row in enumerate(rows):
+        yield _chunks(_text_of(row, text_column, f"{source}, row {number}"))
+
+
+def _text_of(row: dict[str, list], text_column: str, place: str) -> str:
     if text_column not in row:
         raise UserError(
             f"{place} has no column {text_column!r}{nearest(text_column, row)}; it has "
@@ -286,7 +374,8 @@ def _pieces(chunks: Iterable[str]) -> Iterator[str]:
     for chunk in chunks:
         searched = max(0, len(pending) - CONTEXT_CHARACTERS)
         pending += chunk
-        if len(pending) >= PIECE_CHARACTERS and (end := _place_to_cut(pending, searched)):
+        end = _place_to_cut(pending, searched) if len(pending) >= PIECE_CHARACTERS else 0
+        if end > 0:
             yield pending[:end]
             pending = pending[end:]
     if pending:
@@ -297,7 +386,16 @@ def _place_to_cut(text: str, searched: int) -> int:
     """Where a cut leaves the tokens as they are; 0 if nowhere yet, nor in the first `searched` characters."""
     place = max(0, len(text) - CONTEXT_CHARACTERS)
     while (place := text.rfind(" ", searched, place)) > 0:
-        near = text[max(0, place - CONTEXT_CHARACTERS) : place + CONTEXT_CHARACTERS]
-        if text[place - 1].isalpha() and text[place + 1].isalpha() and not ("<" in near and "&" in near):
+        if _is_between_words(text, place):
             return place
-    return 0 if len(text) < MOST_CHARACTERS else max(0, text.rfind(" ")) or len(text)
+    if len(text) < MOST_CHARACTERS:
+        return 0
+    last_space = text.rfind(" ")
+    return last_space if last_space > 0 else len(text)
+
+
+def _is_between_words(text: str, place: int) -> bool:
+    """Whether the space at a place has a letter on both sides, and no HTML entity that a "<" may change is near."""
+    near = text[max(0, place - CONTEXT_CHARACTERS) : place + CONTEXT_CHARACTERS]
+    may_have_entity = "<" in near and "&" in near
+    return text[place - 1].isalpha() and text[place + 1].isalpha() and not may_have_entity

@@ -25,14 +25,17 @@ class EncodingsOnDemand(Sequence):
     """
 
     def __init__(self, make: Callable[[], BatchEncoding], length: int):
-        self._make, self._length, self._made = make, length, None
+        self._make = make
+        self._length = length
+        self._made: list[Encoding] | None = None
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index):
         if self._made is None:
-            self._made, self._make = self._make().encodings, None
+            self._made = self._make().encodings
+            self._make = None  # it holds the texts
         return self._made[index]
 
     def __reduce__(self):
@@ -49,16 +52,19 @@ class IdsFirst:
         return getattr(self._backend, name)
 
     def encode_batch(self, batch: list, add_special_tokens: bool, is_pretokenized: bool) -> list[Encoding]:
-        plain = [is_plain(row) if isinstance(row, str) else all(map(is_plain, row)) for row in batch]
         # Padding is that of the whole batch, and the shorter pipeline knows no added words.
-        if self.padding or not all(token.special for token in self.get_added_tokens_decoder().values()):
-            plain = [False] * len(batch)
-        found = {}
-        for kind in set(plain):
-            pipeline = self._plain_pipeline() if kind else self._backend
-            rows = [row for row, is_of_kind in zip(batch, plain, strict=True) if is_of_kind is kind]
-            found[kind] = iter(pipeline.encode_batch_fast(rows, add_special_tokens=add_special_tokens))
-        return [next(found[kind]) for kind in plain]
+        if self.padding or self._has_added_words():
+            return self._backend.encode_batch_fast(batch, add_special_tokens=add_special_tokens)
+        are_plain = [_is_plain_row(row) for row in batch]
+        plain_rows = [row for row, is_plain_row in zip(batch, are_plain, strict=True) if is_plain_row]
+        other_rows = [row for row, is_plain_row in zip(batch, are_plain, strict=True) if not is_plain_row]
+        of_plain = self._plain_pipeline().encode_batch_fast(plain_rows, add_special_tokens=add_special_tokens)
+        of_others = self._backend.encode_batch_fast(other_rows, add_special_tokens=add_special_tokens)
+        next_plain, next_other = iter(of_plain), iter(of_others)
+        return [next(next_plain) if is_plain_row else next(next_other) for is_plain_row in are_plain]
+
+    def _has_added_words(self) -> bool:
+        return not all(token.special for token in self.get_added_tokens_decoder().values())
 
     def _plain_pipeline(self) -> Tokenizer:
         """A tokenizer with the backend's model and settings that prepares plain text. It is made in microseconds."""
@@ -71,10 +77,19 @@ class IdsFirst:
         return pipeline
 
 
+def _is_plain_row(row: str | tuple[str, str]) -> bool:
+    if isinstance(row, str):
+        return is_plain(row)
+    return all(is_plain(text) for text in row)
+
+
 def encode_ids_first(tokenizer: TokenizersBackend, text, text_pair, **kwargs) -> BatchEncoding:
     """The result of transformers' `_encode_plus` for these arguments, with encodings on demand."""
     # Copies: the caller may change its lists before it reads the encodings.
-    text, text_pair = (list(rows) if isinstance(rows, list) else rows for rows in (text, text_pair))
+    if isinstance(text, list):
+        text = list(text)
+    if isinstance(text_pair, list):
+        text_pair = list(text_pair)
     encode = partial(TokenizersBackend._encode_plus, text=text, text_pair=text_pair, **kwargs)
     if any(kwargs.get(name) for name in FULL_ENCODING):
         return encode(tokenizer)

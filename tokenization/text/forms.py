@@ -11,6 +11,7 @@ Shape legend: B examples, C sequences per example, T tokens.
 import json
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import torch
@@ -22,10 +23,27 @@ from .control_tokens import encode_texts, keep_text_as_text
 from .tokenization_gpt1 import GPT1Tokenizer
 
 FAMILY_TOKENS = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
-# One text, a pair, and the inputs of the model. ":1" marks the second segment.
-_BERT = ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ["input_ids", "token_type_ids", "attention_mask"])
-_ROBERTA = ("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B [SEP]", ["input_ids", "attention_mask"])
-FORMS = {"bert": _BERT, "albert": _BERT, "roberta": _ROBERTA, "bart": _ROBERTA}
+
+
+@dataclass(frozen=True)
+class Template:
+    """What a family's tokenizer writes around texts; `:1` marks the second segment."""
+
+    single: str
+    pair: str
+    has_segments: bool
+
+    @property
+    def model_input_names(self) -> list[str]:
+        """The inputs of the family's models."""
+        if self.has_segments:
+            return ["input_ids", "token_type_ids", "attention_mask"]
+        return ["input_ids", "attention_mask"]
+
+
+_BERT = Template("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", has_segments=True)
+_ROBERTA = Template("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B [SEP]", has_segments=False)
+TEMPLATES = {"bert": _BERT, "albert": _BERT, "roberta": _ROBERTA, "bart": _ROBERTA}
 
 
 class FamilyForm:
@@ -108,11 +126,14 @@ class FamilyForm:
 
 def any_word(tokenizer: PreTrainedTokenizerBase) -> str:
     """A text of ordinary tokens."""
-    specials = set(tokenizer.all_special_ids)
-    ordinary = (token_id for token_id in range(len(tokenizer)) if token_id not in specials)
-    for text in chain(["a"], (tokenizer.decode([token_id]) for token_id in ordinary)):
-        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] if text.strip() else []
-        if ids and specials.isdisjoint(ids):
+    special_ids = set(tokenizer.all_special_ids)
+    ordinary_ids = (token_id for token_id in range(len(tokenizer)) if token_id not in special_ids)
+    ordinary_tokens = (tokenizer.decode([token_id]) for token_id in ordinary_ids)
+    for text in chain(["a"], ordinary_tokens):
+        if not text.strip():
+            continue
+        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        if ids and special_ids.isdisjoint(ids):
             return text
     raise UserError(
         f"{type(tokenizer).__name__} has no tokens for text, only {len(tokenizer)} special ones: transformers makes "
@@ -141,35 +162,48 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
     Raises:
         ValueError: the tokenizer is of another kind, or has control tokens.
     """
+    template = TEMPLATES[family]
     if all(getattr(tokenizer, name) is not None for name in FAMILY_TOKENS):
         keep_text_as_text(tokenizer, is_saved=False)
-        if "token_type_ids" not in FORMS[family][2]:
+        if not template.has_segments:
             names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
-            tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names  # the latter is saved
+            tokenizer.model_input_names = names
+            tokenizer.init_kwargs["model_input_names"] = names  # this is saved
         return tokenizer
     if not isinstance(tokenizer, GPT1Tokenizer) or tokenizer.has_control_tokens:
         raise UserError(
             f"{type(tokenizer).__name__} lacks some of {', '.join(FAMILY_TOKENS)}, which {family} needs. Give GPT-1's "
             "BPE, as saved with the pre-trained model and not a fine-tuned one, or a tokenizer with all of these."
         )
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
-    tokens = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
-    pad, *others = FAMILY_TOKENS.values()
-    vocab = [pad, *tokens[1:], tokens[0], *others]
-    content["model"]["vocab"] = {token: index for index, token in enumerate(vocab)}
-    content["added_tokens"], content["padding"], content["truncation"] = [], None, None
-    backend = Tokenizer.from_str(json.dumps(content))
-    single, pair, model_input_names = FORMS[family]
-    backend.post_processor = processors.TemplateProcessing(
-        single=single, pair=pair, special_tokens=[(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
-    )
-    ends = {} if family == "bert" else {"bos_token": "[CLS]", "eos_token": "[SEP]"}
+    ends = {}
+    if family != "bert":
+        ends = {"bos_token": "[CLS]", "eos_token": "[SEP]"}
     made = TokenizersBackend(
-        tokenizer_object=backend,
+        tokenizer_object=_with_family_tokens(tokenizer.backend_tokenizer, template),
         unk_token=tokenizer.unk_token,
-        model_input_names=model_input_names,
+        model_input_names=template.model_input_names,
         **FAMILY_TOKENS,
         **ends,
     )
     keep_text_as_text(made, is_saved=False)
+    return made
+
+
+def _with_family_tokens(backend: Tokenizer, template: Template) -> Tokenizer:
+    """A copy of GPT-1's BPE with a family's special tokens, of which only that of padding has a place at the start."""
+    content = json.loads(backend.to_str())
+    ids = content["model"]["vocab"]
+    unknown, *tokens = sorted(ids, key=ids.get)
+    padding, *others = FAMILY_TOKENS.values()
+    vocab = [padding, *tokens, unknown, *others]
+    content["model"]["vocab"] = {token: index for index, token in enumerate(vocab)}
+    content["added_tokens"] = []
+    content["padding"] = None
+    content["truncation"] = None
+    made = Tokenizer.from_str(json.dumps(content))
+    made.post_processor = processors.TemplateProcessing(
+        single=template.single,
+        pair=template.pair,
+        special_tokens=[(token, made.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
     return made

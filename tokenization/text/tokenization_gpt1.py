@@ -75,9 +75,16 @@ class GPT1Tokenizer(TokenizersBackend):
         pad_token: str = "<unk>",
         **kwargs,
     ):
-        vocab = {str(unk_token): 0} if vocab is None else vocab
-        options = {"cache_capacity": CACHED_WORDS, "end_of_word_suffix": END_OF_WORD, "unk_token": str(unk_token)}
-        self._tokenizer = Tokenizer(BPE(vocab=vocab, merges=merges or [], **options))
+        if vocab is None:
+            vocab = {str(unk_token): 0}
+        bpe = BPE(
+            vocab=vocab,
+            merges=merges or [],
+            cache_capacity=CACHED_WORDS,
+            end_of_word_suffix=END_OF_WORD,
+            unk_token=str(unk_token),
+        )
+        self._tokenizer = Tokenizer(bpe)
         _prepare(self._tokenizer)
         kwargs["split_special_tokens"] = True
         kwargs.pop("auto_map", None)  # of whoever saved it; not to be published with what is saved next
@@ -96,9 +103,10 @@ class GPT1Tokenizer(TokenizersBackend):
         """
         tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         if not any(token.endswith(END_OF_WORD) for token in tokenizer.get_vocab()):
-            found = f"has no tokenizer of GPT-1's kind: no token ends in {END_OF_WORD}"
             if len(tokenizer) == 1 and not os.path.isdir(pretrained_model_name_or_path):
                 found = "is no folder here, and no id of the hub whose tokenizer could be opened"
+            else:
+                found = f"has no tokenizer of GPT-1's kind: no token ends in {END_OF_WORD}"
             raise UserError(
                 f"{pretrained_model_name_or_path} {found}. Give the folder or hub id of one, with tokenizer.json, or "
                 "vocab.json and merges.txt; `tokenization.open_tokenizer` opens other kinds, too."
@@ -153,10 +161,12 @@ class GPT1Tokenizer(TokenizersBackend):
         if not words.keys() - {"\n"}:
             raise UserError("The training text has no words. Give files or strings with text in them.")
         letters = sorted(set("".join(words)))
-        alphabet = ["<unk>", *letters, *(letter + END_OF_WORD for letter in letters)]
+        last_letters = [letter + END_OF_WORD for letter in letters]
+        alphabet = ["<unk>", *letters, *last_letters]
         merges = _learn_merges(words, alphabet, num_merges, min_frequency, show_progress)
-        tokens = dict.fromkeys([*alphabet, NEWLINE, *(first + second for first, second in merges)])
-        vocab = {token: index for index, token in enumerate(tokens)}
+        merged = [first + second for first, second in merges]
+        different_tokens = dict.fromkeys([*alphabet, NEWLINE, *merged])
+        vocab = {token: index for index, token in enumerate(different_tokens)}
         return cls(vocab=vocab, merges=merges, **kwargs)
 
     @property
@@ -170,8 +180,10 @@ class GPT1Tokenizer(TokenizersBackend):
 
     def _add_tokens(self, new_tokens, special_tokens=False) -> int:
         # Found in the text as it is written: what prepares a text would begin a new line before each token.
-        given = [AddedToken(token) if isinstance(token, str) else token for token in new_tokens]
-        as_written = [AddedToken(**{**token.__getstate__(), "normalized": False}) for token in given]
+        as_written = []
+        for token in new_tokens:
+            settings = AddedToken(token).__getstate__() if isinstance(token, str) else token.__getstate__()
+            as_written.append(AddedToken(**{**settings, "normalized": False}))
         return super()._add_tokens(as_written, special_tokens)
 
     def update_post_processor(self):
@@ -190,14 +202,18 @@ class GPT1Tokenizer(TokenizersBackend):
 
     def clean_up_tokenization(self, text: str) -> str:
         """Decoded text with its words and punctuation joined."""
-        return join_continuation(text, ANY_WORD) if self.goes_on else join_words(text)
+        if self.goes_on:
+            return join_continuation(text, before=ANY_WORD)
+        return join_words(text)
 
     def _decode(self, token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=None, **kwargs) -> str:
         # The clean-up of transformers leaves the text of every BPE as it is.
         text = super()._decode(token_ids, skip_special_tokens, clean_up_tokenization_spaces=False, **kwargs)
         if clean_up_tokenization_spaces is None:
             clean_up_tokenization_spaces = self.clean_up_tokenization_spaces or self.goes_on
-        return self.clean_up_tokenization(text) if clean_up_tokenization_spaces else text
+        if clean_up_tokenization_spaces:
+            return self.clean_up_tokenization(text)
+        return text
 
 
 def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
@@ -210,14 +226,20 @@ def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
         raise UserError("'gpt1-novels' is a name for the commands. Pass its folder, `modeling_gpt1.NOVELS`.")
     if str(name_or_path).count("/") > 1 and not os.path.exists(name_or_path):
         raise UserError(f"There is no folder {name_or_path}. Pass one with a tokenizer, or a hub id, owner/name.")
-    tokenizer_class = get_tokenizer_config(name_or_path).get("tokenizer_class")
-    if tokenizer_class in GPT1_CLASSES or (tokenizer_class is None and _model_type(name_or_path) in GPT1_TYPES):
+    if _is_of_gpt1(name_or_path):
         return GPT1Tokenizer.from_pretrained(name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(name_or_path)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     keep_text_as_text(tokenizer)
     return tokenizer
+
+
+def _is_of_gpt1(name_or_path: str | os.PathLike) -> bool:
+    tokenizer_class = get_tokenizer_config(name_or_path).get("tokenizer_class")
+    if tokenizer_class is None:
+        return _model_type(name_or_path) in GPT1_TYPES
+    return tokenizer_class in GPT1_CLASSES
 
 
 def _model_type(name_or_path: str | os.PathLike) -> str | None:
@@ -228,15 +250,18 @@ def _model_type(name_or_path: str | os.PathLike) -> str | None:
 
 
 def _prepare(backend: Tokenizer) -> None:
+    """Gives a backend the steps around its BPE: preparation, words, and back to text."""
     backend.normalizer = preparation()
     backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
-    parts = [decoders.BPEDecoder(suffix=END_OF_WORD), decoders.Fuse(), decoders.Replace(" \n ", "\n")]
-    backend.decoder = decoders.Sequence(parts)
+    backend.decoder = decoders.Sequence(
+        [decoders.BPEDecoder(suffix=END_OF_WORD), decoders.Fuse(), decoders.Replace(" \n ", "\n")]
+    )
 
 
 def _count_words(texts: Iterable[str], show_progress: bool) -> dict[str, int]:
     """How often each word occurs in the prepared texts."""
-    backend, trainer = Tokenizer(BPE()), BpeTrainer(vocab_size=0, show_progress=show_progress)
+    backend = Tokenizer(BPE())
+    trainer = BpeTrainer(vocab_size=0, show_progress=show_progress)
     _prepare(backend)
     backend.train_from_iterator(texts, trainer=trainer)
     return json.loads(trainer.__getstate__())["BpeTrainer"]["words"]
@@ -245,6 +270,7 @@ def _count_words(texts: Iterable[str], show_progress: bool) -> dict[str, int]:
 def _learn_merges(
     words: dict[str, int], alphabet: list[str], num_merges: int, min_frequency: int, show_progress: bool
 ) -> list[tuple[str, str]]:
+    """The merges of the counted words, most frequent first."""
     # The trainer numbers symbols in the order in which it meets them, which changes from run to run, and breaks ties
     # between merges by number. Symbols given as special tokens keep the same numbers.
     trainer = BpeTrainer(
@@ -257,7 +283,8 @@ def _learn_merges(
     backend = Tokenizer(BPE(end_of_word_suffix=END_OF_WORD))
     backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
     backend.train_from_iterator(_repeated(words), trainer=trainer)
-    return [tuple(pair) for pair in json.loads(backend.to_str())["model"]["merges"][:num_merges]]
+    merges = json.loads(backend.to_str())["model"]["merges"]
+    return [tuple(pair) for pair in merges[:num_merges]]
 
 
 def _repeated(words: dict[str, int]) -> Iterator[str]:
