@@ -61,38 +61,63 @@ def _wug(row: dict, stem: str) -> Item:
     return Item("", sentences, sentences, float(row["ratio"]))
 
 
-READING, AGES = "reading", "aoa"
+READING = "reading"
+AGES = "aoa"
 # Where the rows of each task may lie.
-FILES = {"blimp": ("blimp_filtered", "blimp_fast"), "supplement": ("supplement_filtered", "supplement_fast")}
-FILES |= {"ewok": ("ewok_filtered", "ewok_fast"), "entity_tracking": ("entity_tracking", "entity_tracking_fast")}
-FILES |= {"comps": ("comps",), "wug_adj": ("wug_adj_nominalization",), "wug_past": ("wug_past_tense",)}
-FILES |= {READING: ("reading/reading_data.csv",), AGES: ("aoa/cdi_childes.json", "cdi_childes/cdi_childes.json")}
+FILES = {
+    "blimp": ("blimp_filtered", "blimp_fast"),
+    "supplement": ("supplement_filtered", "supplement_fast"),
+    "ewok": ("ewok_filtered", "ewok_fast"),
+    "entity_tracking": ("entity_tracking", "entity_tracking_fast"),
+    "comps": ("comps",),
+    "wug_adj": ("wug_adj_nominalization",),
+    "wug_past": ("wug_past_tense",),
+    READING: ("reading/reading_data.csv",),
+    AGES: ("aoa/cdi_childes.json", "cdi_childes/cdi_childes.json"),
+}
 # How a row of a task on sentences is read, given the name of its file.
-READERS = {"blimp": _minimal_pair, "supplement": _minimal_pair, "ewok": _ewok, "entity_tracking": _entity_tracking}
-READERS |= {"comps": _comps, "wug_adj": _wug, "wug_past": _wug}
+READERS = {
+    "blimp": _minimal_pair,
+    "supplement": _minimal_pair,
+    "ewok": _ewok,
+    "entity_tracking": _entity_tracking,
+    "comps": _comps,
+    "wug_adj": _wug,
+    "wug_past": _wug,
+}
 CHILDREN_FILE = "cdi_human.csv"  # beside the words
 
 
 def find(name: str, data_dir: str | Path) -> Path | None:
     """The first file or folder of a task in the challenge's `full_eval` or `fast_eval`; None without one."""
-    return next((path for place in FILES[name] if (path := Path(data_dir, place)).exists()), None)
+    for place in FILES[name]:
+        path = Path(data_dir, place)
+        if path.exists():
+            return path
+    return None
 
 
 def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, Path]:
     """The tasks that `babylm` (all with rows but `aoa`) and `babylm_<task>` name, and where the rows of each are."""
-    if names and data_dir is None:
+    if not names:
+        return {}
+    if data_dir is None:
         where = "the folder full_eval or fast_eval of its data, https://osf.io/ryjfm"
         raise UserError(f"The rows of the BabyLM challenge are read from files. Pass as --data_dir {where}.")
-    found = {}
+    asked = set()
     for name in names:
         task = name.removeprefix("babylm").removeprefix("_")
-        if task and task not in FILES:
+        if not task:
+            asked |= FILES.keys() - {AGES}
+            continue
+        if task not in FILES:
             raise UserError(f"There is no task {name}. The tasks: {', '.join(f'babylm_{one}' for one in FILES)}.")
-        if task and find(task, data_dir) is None:
+        if find(task, data_dir) is None:
             raise UserError(f"babylm_{task} needs {' or '.join(FILES[task])} in {data_dir}.")
-        asked = {task} if task else FILES.keys() - {AGES}
-        found |= {one: path for one in FILES if one in asked and (path := find(one, data_dir))}
-    if names and not found:
+        asked.add(task)
+    paths = {task: find(task, data_dir) for task in FILES if task in asked}
+    found = {task: path for task, path in paths.items() if path is not None}
+    if not found:
         raise UserError(f"{data_dir} has rows of no task. Pass the folder full_eval or fast_eval of the challenge.")
     return found
 
@@ -122,21 +147,35 @@ def score_items(scorer: Scorer, items: Sequence[Item]) -> list[list[float]]:
         texts, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True, verbose=False
     )
     rows = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-    requests = []
+    requests_of_items = []
     for item in items:
-        parts = []
+        contexts, continuations = [], []
         for sentence, scored in zip(item.sentences, item.scored, strict=True):
             ids, offsets = next(rows)
-            start = len(sentence) - len(scored)
-            first = next((place for place, (_, end) in enumerate(offsets) if end > start), len(ids))
-            parts.append((ids[:first], ids[first:]))
-        contexts, continuations = zip(*parts, strict=True)
-        if contexts.count(contexts[0]) == len(contexts):  # which is read once
-            requests.append([ScoringRequest(contexts[0], continuations)])
-        else:
-            requests.append([ScoringRequest(context, [ids]) for context, ids in parts])
-    scores = iter(scorer.score_ids([request for of_item in requests for request in of_item]))
-    return [[score.total for _ in of_item for score in next(scores)] for of_item in requests]
+            first = _first_token_after(offsets, len(sentence) - len(scored))
+            contexts.append(ids[:first])
+            continuations.append(ids[first:])
+        requests_of_items.append(_requests(contexts, continuations))
+    scores = iter(scorer.score_ids([request for requests in requests_of_items for request in requests]))
+    totals = []
+    for requests in requests_of_items:
+        totals.append([score.total for _ in requests for score in next(scores)])
+    return totals
+
+
+def _first_token_after(offsets: list[tuple[int, int]], start: int) -> int:
+    """The place of the first token that reaches beyond a character; behind the last token without one."""
+    for place, (_, end) in enumerate(offsets):
+        if end > start:
+            return place
+    return len(offsets)
+
+
+def _requests(contexts: list[list[int]], continuations: list[list[int]]) -> list[ScoringRequest]:
+    """One request where all contexts are the same, which is then read once; else one for each."""
+    if all(context == contexts[0] for context in contexts):
+        return [ScoringRequest(contexts[0], continuations)]
+    return [ScoringRequest(context, [ids]) for context, ids in zip(contexts, continuations, strict=True)]
 
 
 class Answer(NamedTuple):
@@ -155,31 +194,40 @@ def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None)
     if name == READING:
         return _ask_reading(scorer, path, num_rows)
     items = read_items(name, path, num_rows)
-    scores = score_items(scorer, items)
     predictions, right = defaultdict(list), defaultdict(list)
-    for item, of_item in zip(items, scores, strict=True):
-        chosen, group = int(np.argmax(of_item)), item.group or name
+    for item, scores in zip(items, score_items(scorer, items), strict=True):
+        chosen = int(np.argmax(scores))
+        group = item.group or name
         right[group].append(chosen == 0)
-        of_group = predictions[group]
-        answer = item.sentences[chosen] if name == "comps" else item.scored[chosen]
-        of_group.append({"id": f"{group}_{len(of_group)}", "pred": answer})
+        text = item.sentences[chosen] if name == "comps" else item.scored[chosen]
+        prediction = {"id": f"{group}_{len(predictions[group])}", "pred": text}
         if item.ratio is not None:
-            of_group[-1]["prob"] = float(np.exp(of_item[0] - np.logaddexp.reduce(of_item)))
-    groups, chance = {group: float(np.mean(of_group)) for group, of_group in right.items()}, None
-    if name == "comps" and len(groups) < 4:
-        print(f"{path} has {len(groups)} of the four files of comps: its score is their mean alone.", file=sys.stderr)
-    if items[0].ratio is not None:
-        probabilities = [one["prob"] for of_group in predictions.values() for one in of_group]
-        metrics, groups = {"spearmanr": float(spearmanr(probabilities, [item.ratio for item in items]))}, {}
-    else:
-        means = pd.Series(groups)
-        if name == "entity_tracking":  # over the numbers of operations of each split, and then over the splits
-            means = means.groupby(lambda group: group.rsplit("_", 2)[0]).mean()
-        metrics = {"acc": float(means.mean())}
+            prediction["prob"] = float(np.exp(scores[0] - np.logaddexp.reduce(scores)))
+        predictions[group].append(prediction)
+    accuracies = {group: float(np.mean(of_group)) for group, of_group in right.items()}
+    if name == "comps" and len(accuracies) < 4:
+        print(
+            f"{path} has {len(accuracies)} of the four files of comps: its score is their mean alone.", file=sys.stderr
+        )
+    if items[0].ratio is None:
+        metrics = {"acc": _mean_accuracy(name, accuracies)}
+        groups = accuracies
         chance = float(np.mean([1 / len(item.sentences) for item in items]))
+    else:
+        probabilities = [prediction["prob"] for of_group in predictions.values() for prediction in of_group]
+        metrics = {"spearmanr": float(spearmanr(probabilities, [item.ratio for item in items]))}
+        groups, chance = {}, None
     collected = {group: {"predictions": of_group} for group, of_group in predictions.items()}
     place = "blimp" if name == "supplement" else name
     return Answer(metrics, groups, len(items), chance, collected, f"{place}/{path.name}")
+
+
+def _mean_accuracy(name: str, accuracies: dict[str, float]) -> float:
+    """The mean over the groups; of entity tracking over the numbers of operations, and then over the splits."""
+    means = pd.Series(accuracies)
+    if name == "entity_tracking":
+        means = means.groupby(lambda group: group.rsplit("_", 2)[0]).mean()
+    return float(means.mean())
 
 
 # ---- Reading times
@@ -190,11 +238,22 @@ def _ask_reading(scorer: Scorer, path: Path, num_rows: int | None) -> Answer:
 
     A word's tokens are read as ids. (The pipeline joins their texts, some tokenizers' with a space before each.)
     """
-    options = {"keep_default_na": False, "na_values": ["", "NA", "NaN"]}  # "null" is a word
-    rows = pd.read_csv(path, dtype={"item": str}, nrows=num_rows, **options).fillna({"item": "None"})
+    rows = pd.read_csv(
+        path,
+        dtype={"item": str},
+        nrows=num_rows,
+        keep_default_na=False,
+        na_values=["", "NA", "NaN"],  # "null" is a word
+    )
+    rows = rows.fillna({"item": "None"})
     if isinstance(scorer, MaskedLMScorer):
-        options = {"is_shifted": scorer.is_shifted, "num_masks": READING_MASKS}
-        scorer = MaskedLMScorer(scorer.model, scorer.tokenizer, scorer.batch_tokens, **options)
+        scorer = MaskedLMScorer(
+            scorer.model,
+            scorer.tokenizer,
+            scorer.batch_tokens,
+            is_shifted=scorer.is_shifted,
+            num_masks=READING_MASKS,
+        )
     rows["pred"] = _surprisals(scorer, rows["item"], rows["word"])
     before = rows[rows["prev_item"].notna()]
     surprisals = _surprisals(scorer, before["prev_item"], before["prev_word"])
@@ -203,8 +262,14 @@ def _ask_reading(scorer: Scorer, path: Path, num_rows: int | None) -> Answer:
     eyes = {name: _gain(rows, name, features) for name in EYE_TRACKING}
     paced = _gain(rows, "self_paced_reading_time", [*features, "prev_length", "prev_pred"])
     predictions = rows[["pred", "prev_pred"]].rename_axis("id").reset_index().to_dict("records")
-    metrics = {"eye_tracking": float(np.mean(list(eyes.values()))), "self_paced_reading": paced}
-    return Answer(metrics, eyes, len(rows), None, {READING: {"predictions": predictions}}, READING)
+    return Answer(
+        metrics={"eye_tracking": float(np.mean(list(eyes.values()))), "self_paced_reading": paced},
+        groups=eyes,
+        num_rows=len(rows),
+        chance=None,
+        predictions={READING: {"predictions": predictions}},
+        place=READING,
+    )
 
 
 def _surprisals(scorer: Scorer, contexts: Sequence[str], words: Sequence[str]) -> list[float]:
@@ -222,10 +287,12 @@ def _gain(rows: pd.DataFrame, target: str, features: list[str]) -> float:
         return 0.0
     # Scaled features span the same products, and lose fewer digits.
     products = PolynomialFeatures(interaction_only=True).fit_transform(scale(complete[features]))
-    without, with_surprisal = (
-        LinearRegression().fit(columns, complete[target]).score(columns, complete[target])
-        for columns in (products, np.column_stack([products, complete["pred"]]))
-    )
+
+    def explained(columns: np.ndarray) -> float:
+        return LinearRegression().fit(columns, complete[target]).score(columns, complete[target])
+
+    without = explained(products)
+    with_surprisal = explained(np.column_stack([products, complete["pred"]]))
     return 100 * (with_surprisal - without) / (1 - without)
 
 
@@ -234,15 +301,17 @@ def _gain(rows: pd.DataFrame, target: str, features: list[str]) -> float:
 
 def word_surprisals(scorer: Scorer, path: Path, num_words: int | None = None) -> list[dict]:
     """The surprisal of each word of more than one letter in each text, or `{"context": text}`, of its list."""
-    words = json.loads(path.read_text(encoding="utf-8"))
-    rows = [
-        {"target_word": word, "context_id": number, "context": text if isinstance(text, str) else text["context"]}
-        for word in [word for word in words if len(word) > 1][:num_words]
-        for number, text in enumerate(words[word])
-    ]
-    pairs = [(row["context"].strip(), row["target_word"].strip()) for row in rows]
-    items = [Item("", [f"{context} {word}"], [word]) for context, word in pairs]
-    return [{**row, "surprisal": -score} for row, [score] in zip(rows, score_items(scorer, items), strict=True)]
+    texts_of_words = json.loads(path.read_text(encoding="utf-8"))
+    words = [word for word in texts_of_words if len(word) > 1]
+    rows, items = [], []
+    for word in words[:num_words]:
+        for number, text in enumerate(texts_of_words[word]):
+            context = text if isinstance(text, str) else text["context"]
+            rows.append({"target_word": word, "context_id": number, "context": context})
+            items.append(Item("", [f"{context.strip()} {word.strip()}"], [word.strip()]))
+    for row, [score] in zip(rows, score_items(scorer, items), strict=True):
+        row["surprisal"] = -score
+    return rows
 
 
 def age_correlation(results: list[dict], children_file: Path) -> dict[str, float]:
@@ -256,7 +325,8 @@ def age_correlation(results: list[dict], children_file: Path) -> dict[str, float
     months = [str(month) for month in range(16, 31) if str(month) in children.columns]
     if not months:
         raise UserError(f"{children_file} has no column of a month, 16 to 30. Pass the challenge's file.")
-    curves, ages = pd.DataFrame(results, columns=["target_word", "word_count", "surprisal"]), []
+    curves = pd.DataFrame(results, columns=["target_word", "word_count", "surprisal"])
+    ages = []
     for word, curve in curves.groupby("target_word"):
         if word in children.index:
             shares = children.loc[word, months].astype(float).dropna()
@@ -303,7 +373,9 @@ def _crossing(places: np.ndarray, values: np.ndarray, height: float, start: list
 
 def backend_of(scorer: Scorer) -> str:
     """What the pipeline calls the way in which a model scores a sentence."""
-    return "causal" if not isinstance(scorer, MaskedLMScorer) else "mntp" if scorer.is_shifted else "mlm"
+    if not isinstance(scorer, MaskedLMScorer):
+        return "causal"
+    return "mntp" if scorer.is_shifted else "mlm"
 
 
 def write_predictions(output: Path, model: str, revision: str | None, backend: str, place: str, content: dict) -> None:

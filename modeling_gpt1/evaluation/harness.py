@@ -63,16 +63,20 @@ class SharedContextLM(HFLM):
             self.add_bos_token = False
         # Where a request is too long, its beginning is cut, and said so.
         self.tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
-        self.sentence_prefix, self.num_sentences = sentence_prefix, 0
-        options = {"batch_tokens": int(batch_tokens), "max_length": self.max_length, "start_ids": []}
-        self.scorer = CausalLMScorer(self.model, **options)
+        self.sentence_prefix = sentence_prefix
+        self.num_sentences = 0
+        self.scorer = CausalLMScorer(
+            self.model, batch_tokens=int(batch_tokens), max_length=self.max_length, start_ids=[]
+        )
 
     def _create_tokenizer(self, pretrained, tokenizer, **kwargs) -> None:
         super()._create_tokenizer(pretrained, tokenizer, **kwargs)
         if isinstance(self.tokenizer, OpenAIGPTTokenizer) and self.tokenizer is not tokenizer:
             # It splits text otherwise than the tokenizer that GPT-1 was trained with.
-            names = ("revision", "subfolder", "add_bos_token")
-            options = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
+            options = {}
+            for name in ("revision", "subfolder", "add_bos_token"):
+                if kwargs.get(name) is not None:
+                    options[name] = kwargs[name]
             self.tokenizer = GPT1Tokenizer.from_pretrained(self.tokenizer.name_or_path, **options)
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
@@ -94,39 +98,61 @@ class SharedContextLM(HFLM):
 
         A request has its two texts or None, the ids of its context, and those of its continuation.
         """
-        places, num_cut, requests = defaultdict(list), 0, list(requests)
-        for place, (pair, context, continuation) in enumerate(requests):
-            if pair is not None and not pair[0]:
-                self.num_sentences += 1
-                if not self.sentence_prefix:
-                    ids = self.tok_encode(pair[1], add_special_tokens=False)
-                    requests[place] = (pair, context, continuation) = pair, ids[:1], ids[1:]
-            if not continuation:  # of a sentence of one token
-                continue
-            # A context that is too long is cut for each continuation on its own, as `hf` does.
-            room = self.max_length + 1 - len(continuation)
-            num_cut += len(context) > room
-            places[tuple(context[-room:])].append(place)
-        if num_cut:
-            long = f"{num_cut} of {len(requests)} requests are longer than the model reads ({self.max_length} tokens)"
-            logger.warning_once(f"{long}. Their contexts lost their beginning.")
-        pairs = [pair for pair, *_ in requests if pair is not None]
-        share, examples = unknown_share(self.tokenizer, list(map("".join, pairs[:CONTEXTS_AT_ONCE])))
-        if share > 0.05:
-            logger.warning_once(f"{share:.0%} of the tokens are unknown to the tokenizer, as in {examples[0][:60]!r}.")
-        contexts = sorted(places, key=len, reverse=True)
+        requests = [self._without_first_token(*request) for request in requests]
+        places_of_contexts = self._share_contexts(requests)
+        self._warn_of_unknown_tokens(requests)
+        contexts = sorted(places_of_contexts, key=len, reverse=True)
         answers = [(0.0, True)] * len(requests)
         is_hidden = disable_tqdm or self.rank != 0 or None  # None: where no terminal is
         with tqdm(total=len(requests), disable=is_hidden, desc="Scoring continuations") as bar:
             for first in range(0, len(contexts), CONTEXTS_AT_ONCE):
                 chunk = contexts[first : first + CONTEXTS_AT_ONCE]
                 scores = self.scorer.score_ids(
-                    ScoringRequest(context, [requests[place][2] for place in places[context]]) for context in chunk
+                    ScoringRequest(context, [requests[place][2] for place in places_of_contexts[context]])
+                    for context in chunk
                 )
                 for context, of_context in zip(chunk, scores, strict=True):
-                    for place, score in zip(places[context], of_context, strict=True):
+                    for place, score in zip(places_of_contexts[context], of_context, strict=True):
                         answers[place] = (score.total, score.is_greedy)
-                        if requests[place][0] is not None:  # None: a window of a long text
-                            self.cache_hook.add_partial("loglikelihood", requests[place][0], answers[place])
+                        pair = requests[place][0]
+                        if pair is not None:  # None: a window of a long text
+                            self.cache_hook.add_partial("loglikelihood", pair, answers[place])
                     bar.update(len(of_context))
         return answers
+
+    def _without_first_token(self, pair, context: list[int], continuation: list[int]) -> tuple:
+        """A request; of a whole sentence the first token becomes the context, unless `sentence_prefix` is set."""
+        if pair is None or pair[0]:
+            return pair, context, continuation
+        self.num_sentences += 1
+        if self.sentence_prefix:
+            return pair, context, continuation
+        ids = self.tok_encode(pair[1], add_special_tokens=False)
+        return pair, ids[:1], ids[1:]
+
+    def _share_contexts(self, requests: list[tuple]) -> dict[tuple[int, ...], list[int]]:
+        """The places of the requests by their context, which loses its beginning if a request is too long.
+
+        A context is cut for each continuation on its own, as `hf` does.
+        """
+        places = defaultdict(list)
+        num_cut = 0
+        for place, (_, context, continuation) in enumerate(requests):
+            if not continuation:  # of a sentence of one token
+                continue
+            room = self.max_length + 1 - len(continuation)
+            if len(context) > room:
+                num_cut += 1
+            places[tuple(context[-room:])].append(place)
+        if num_cut:
+            logger.warning_once(
+                f"{num_cut} of {len(requests)} requests are longer than the model reads ({self.max_length} tokens). "
+                "Their contexts lost their beginning."
+            )
+        return places
+
+    def _warn_of_unknown_tokens(self, requests: list[tuple]) -> None:
+        pairs = [pair for pair, *_ in requests if pair is not None]
+        share, examples = unknown_share(self.tokenizer, ["".join(pair) for pair in pairs[:CONTEXTS_AT_ONCE]])
+        if share > 0.05:
+            logger.warning_once(f"{share:.0%} of the tokens are unknown to the tokenizer, as in {examples[0][:60]!r}.")
