@@ -35,45 +35,59 @@ if TYPE_CHECKING:
 # Folder of the small model that comes with the package. The commands know it by the folder's name.
 NOVELS = str(Path(__file__).parent / "gpt1-novels")
 
+_AUTO_CLASSES = (AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForMultipleChoice)
 for _config, _models in ((GPT1Config, modeling_gpt1), (GPT1LSTMConfig, modeling_gpt1_lstm)):
     AutoConfig.register(_config.model_type, _config, exist_ok=True)
-    for _auto in (AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForMultipleChoice):
-        _auto.register(_config, getattr(_models, _config.auto_classes[_auto.__name__].split(".")[1]), exist_ok=True)
+    for _auto_class in _AUTO_CLASSES:
+        _, _name = _config.auto_classes[_auto_class.__name__].split(".")  # of the module and of the class
+        _auto_class.register(_config, getattr(_models, _name), exist_ok=True)
 
 # Located, not imported: importing another project's module of that name could run any code.
 _file_of_tokenization = getattr(find_spec("tokenization"), "origin", None)
-if _file_of_tokenization == str(Path(__file__).parents[1] / "tokenization" / "__init__.py"):
+_has_tokenization = _file_of_tokenization == str(Path(__file__).parents[1] / "tokenization" / "__init__.py")
+if _has_tokenization:
     from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens
 
     AutoTokenizer.register(GPT1Config, GPT1Tokenizer, exist_ok=True)
     AutoTokenizer.register(GPT1LSTMConfig, GPT1Tokenizer, exist_ok=True)
 
-
 # The rest is imported on demand: Trainer's imports take longer than all others together.
 _ON_DEMAND = {
-    ".inference.generation": "StopAtStrings continue_prompts",
-    ".inference.heuristics": "HEURISTICS Heuristic evaluate_zero_shot get_heuristic",
-    ".inference.quantization": "GPT1Int8Config",
-    ".inference.scoring": "CausalLMScorer ContinuationScore DenoisingLMScorer MaskedLMScorer ScoringRequest",
-    ".training.arguments": "GPT1PretrainingArguments GPT1TrainingArguments",
-    ".training.callbacks": "SampleCallback",
-    ".training.families": "FamilyPretrainingTrainer",
-    ".training.preparation": "prepare_finetuning",
-    ".training.trainer": "GPT1PretrainingTrainer GPT1Trainer TaskTrainer",
-    ".training.transfer": "keep_first_layers",
+    ".inference.generation": ("StopAtStrings", "continue_prompts"),
+    ".inference.heuristics": ("HEURISTICS", "Heuristic", "evaluate_zero_shot", "get_heuristic"),
+    ".inference.quantization": ("GPT1Int8Config",),
+    ".inference.scoring": (
+        "CausalLMScorer",
+        "ContinuationScore",
+        "DenoisingLMScorer",
+        "MaskedLMScorer",
+        "ScoringRequest",
+    ),
+    ".training.arguments": ("GPT1PretrainingArguments", "GPT1TrainingArguments"),
+    ".training.callbacks": ("SampleCallback",),
+    ".training.families": ("FamilyPretrainingTrainer",),
+    ".training.preparation": ("prepare_finetuning",),
+    ".training.trainer": ("GPT1PretrainingTrainer", "GPT1Trainer", "TaskTrainer"),
+    ".training.transfer": ("keep_first_layers",),
 }
+_MODULE_OF_NAME = {name: module for module, names in _ON_DEMAND.items() for name in names}
 
 
 def __getattr__(name: str):
-    for module, names in _ON_DEMAND.items():
-        if name in names.split():
-            return getattr(import_module(module, __name__), name)
-    if name in __all__:  # not imported above
-        raise ImportError(
-            f"{name} comes from the package `tokenization` that is installed with this one, but Python finds a module "
-            f"of that name here first: {_file_of_tokenization}. Rename that file, or start Python in another folder."
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    missing = None
+    if name in _MODULE_OF_NAME:
+        try:
+            return getattr(import_module(_MODULE_OF_NAME[name], __name__), name)
+        except ModuleNotFoundError as error:
+            if _has_tokenization:
+                raise
+            missing = error
+    raise ImportError(
+        f"{name} needs the package `tokenization` that is installed with this one, but Python finds a module of that "
+        f"name here first: {_file_of_tokenization}. Rename that file, or start Python in another folder."
+    ) from missing
 
 
 __all__ = [
@@ -81,6 +95,9 @@ __all__ = [
     *configuration_gpt1_lstm.__all__,
     *modeling_gpt1.__all__,
     *modeling_gpt1_lstm.__all__,
-    *(name for names in _ON_DEMAND.values() for name in names.split()),
-    *"NOVELS GPT1Tokenizer TraversalCollator add_control_tokens".split(),
+    *_MODULE_OF_NAME,
+    "NOVELS",
+    "GPT1Tokenizer",
+    "TraversalCollator",
+    "add_control_tokens",
 ]

@@ -38,7 +38,7 @@ State = tuple[torch.Tensor, torch.Tensor]  # hidden and cell state after the las
 
 
 class GPT1LSTMStateLayer(DynamicLayer):
-    """Cache of one LSTM layer's state, in place of keys and values; beam search and repeats reorder its rows alike."""
+    """Cache of one LSTM layer's state, in place of keys and values; beam search and repeats reorder it alike."""
 
     is_croppable = False
     cumulative_length = 0  # tokens read; `reset` of transformers knows this name
@@ -75,22 +75,26 @@ class GPT1LSTMLayer(GradientCheckpointingLayer):
         state: State | None = None,
     ) -> tuple[torch.Tensor, State]:
         hidden_states = self.ln_1(hidden_states)
-        state = None if state is None else tuple(part[None].contiguous() for part in state)
+        if state is not None:
+            state = tuple(part[None].contiguous() for part in state)  # [1, B, U], as nn.LSTM has it
         if real_tokens is None:
             output, state = self.lstm(hidden_states, state)
         else:
             output, state = self._skip_padding(hidden_states, real_tokens, state)
-        return self.ln_2(self.c_proj(self.dropout(output))), tuple(part[0] for part in state)
+        hidden, cell = state
+        return self.ln_2(self.c_proj(self.dropout(output))), (hidden[0], cell[0])
 
-    def _skip_padding(self, hidden_states: torch.Tensor, real_tokens: torch.BoolTensor, state: State | None):
-        """Runs the LSTM over the real tokens only, wherever they are; returns the state after each row's last one."""
-        if hidden_states.shape[1] == 1:  # a row of padding keeps its state
+    def _skip_padding(
+        self, hidden_states: torch.Tensor, real_tokens: torch.BoolTensor, state: State | None
+    ) -> tuple[torch.Tensor, State]:
+        """Runs the LSTM over the real tokens only, wherever they are; returns the state after each sequence's last."""
+        if hidden_states.shape[1] == 1:  # a sequence whose new token is padding keeps its state
             output, new_state = self.lstm(hidden_states, state)
             return output, self._states_of(real_tokens.any(1), new_state, state)
         order = (~real_tokens).long().argsort(dim=1, stable=True)[..., None]  # real tokens first
         lengths = real_tokens.sum(1)
         aligned = hidden_states.gather(1, order.expand_as(hidden_states))
-        # A row of padding only reads one token; its output and state are discarded.
+        # A sequence of padding alone reads one token; its output and state are discarded.
         packed = pack_padded_sequence(aligned, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         output, new_state = self.lstm(packed, state)
         output, _ = pad_packed_sequence(output, batch_first=True, total_length=hidden_states.shape[1])
@@ -99,9 +103,11 @@ class GPT1LSTMLayer(GradientCheckpointingLayer):
 
     @staticmethod
     def _states_of(is_read: torch.BoolTensor, new_state: State, old_state: State | None) -> State:
-        """The new state for the rows `[B]` that were read, and the old state for the others."""
-        old_state = tuple(torch.zeros_like(part) for part in new_state) if old_state is None else old_state
-        return tuple(torch.where(is_read[None, :, None], *parts) for parts in zip(new_state, old_state, strict=True))
+        """The new state for the sequences `[B]` that were read, and the old state for the others."""
+        if old_state is None:
+            old_state = tuple(torch.zeros_like(part) for part in new_state)
+        is_read = is_read[None, :, None]
+        return tuple(torch.where(is_read, new, old) for new, old in zip(new_state, old_state, strict=True))
 
 
 class GPT1LSTMPreTrainedModel(GPT1PreTrainedModel):
@@ -110,8 +116,11 @@ class GPT1LSTMPreTrainedModel(GPT1PreTrainedModel):
     config: GPT1LSTMConfig
     _no_split_modules = ["GPT1LSTMLayer"]
     _tp_plan = {}
-    _supports_flash_attn = _supports_sdpa = _supports_flex_attn = False
-    _supports_attention_backend = _can_compile_fullgraph = False
+    _supports_flash_attn = False
+    _supports_sdpa = False
+    _supports_flex_attn = False
+    _supports_attention_backend = False
+    _can_compile_fullgraph = False
     _is_stateful = True
     _can_record_outputs = {"hidden_states": GPT1LSTMLayer}
 
@@ -165,37 +174,57 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
             inputs_embeds = self.tokens_embed(input_ids)
         if token_type_ids is not None:
             inputs_embeds = inputs_embeds + self.tokens_embed(token_type_ids)
-        past_key_values = cache if past_key_values is None else past_key_values
+        if past_key_values is None:
+            past_key_values = cache
         if use_cache and past_key_values is None and not self.training:
             past_key_values = self.new_state()
-        state_layers = [None] * len(self.h) if past_key_values is None else past_key_values.layers
-        num_states = sum(isinstance(layer, GPT1LSTMStateLayer) for layer in state_layers)
-        if past_key_values is not None and num_states != len(self.h):
-            raise UserError("An LSTM has no keys and values. Pass `model.transformer.new_state()`, or no cache.")
+        state_layers = self._state_layers(past_key_values)
         num_past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        length, real_tokens = inputs_embeds.shape[1], None  # None: all are
+        length = inputs_embeds.shape[1]
+        real_tokens = None  # all are
         if attention_mask is not None:
-            if attention_mask.dim() != 2:
-                raise UserError(
-                    f"`attention_mask` has the shape {list(attention_mask.shape)}, but an LSTM reads tokens in their "
-                    "order: it needs the shape [B, past + T], 1 for real tokens and 0 for padding."
-                )
-            real_tokens = padding_mask(attention_mask, inputs_embeds, num_past)[:, num_past:]
-            if (length > 1 or can_read(real_tokens)) and real_tokens.all():  # no wait at each new token
-                real_tokens = None
+            real_tokens = self._real_tokens(attention_mask, inputs_embeds, num_past)
         elif position_ids is not None and length > 1 and (position_ids.diff() <= 0).any():
-            told = "`position_ids` restart within a row, but an LSTM would carry its state from a sequence to the next"
-            raise UserError(f"{told}. Put each sequence into its own row.")
+            raise UserError(
+                "`position_ids` restart within a row, but an LSTM would carry its state from a sequence to the next. "
+                "Put each sequence into its own row."
+            )
 
         hidden_states = self.drop(inputs_embeds)
         for layer, state_layer in zip(self.h, state_layers, strict=True):
-            is_first = state_layer is None or not state_layer.is_initialized
-            state = None if is_first else (state_layer.keys, state_layer.values)
+            state = None
+            if state_layer is not None and state_layer.is_initialized:
+                state = (state_layer.keys, state_layer.values)
             hidden_states, state = layer(hidden_states, real_tokens, state)
             if state_layer is not None:
                 state_layer.update(*state, num_tokens=length)
         cache = past_key_values if use_cache else None
         return BaseModelOutputWithPast(last_hidden_state=hidden_states, **{CACHE: cache})
+
+    def _state_layers(self, past_key_values: Cache | None) -> list[GPT1LSTMStateLayer | None]:
+        """Where each layer's state is kept; `None` for each if it is not."""
+        if past_key_values is None:
+            return [None] * len(self.h)
+        num_states = sum(isinstance(layer, GPT1LSTMStateLayer) for layer in past_key_values.layers)
+        if num_states != len(self.h):
+            raise UserError("An LSTM has no keys and values. Pass `model.transformer.new_state()`, or no cache.")
+        return past_key_values.layers
+
+    @staticmethod
+    def _real_tokens(
+        attention_mask: torch.Tensor, inputs_embeds: torch.Tensor, num_past: int
+    ) -> torch.BoolTensor | None:
+        """The mask of the new tokens, `[B, T]`; `None` if there is no padding, as far as the host can read."""
+        if attention_mask.dim() != 2:
+            raise UserError(
+                f"`attention_mask` has the shape {list(attention_mask.shape)}, but an LSTM reads tokens in their "
+                "order: it needs the shape [B, past + T], 1 for real tokens and 0 for padding."
+            )
+        real_tokens = padding_mask(attention_mask, inputs_embeds, num_past)[:, num_past:]
+        may_wait = inputs_embeds.shape[1] > 1 or can_read(real_tokens)  # not at each new token
+        if may_wait and real_tokens.all():
+            return None
+        return real_tokens
 
     def new_state(self) -> Cache:
         """The state before the first token."""
@@ -236,5 +265,11 @@ class GPT1LSTMForMultipleChoice(GPT1LSTMPreTrainedModel, GPT1ForMultipleChoice):
     decoder_class = GPT1LSTMModel
 
 
-__all__ = ["GPT1LSTMDoubleHeadsModel", "GPT1LSTMForCausalLM", "GPT1LSTMForMultipleChoice"]
-__all__ += ["GPT1LSTMForSequenceClassification", "GPT1LSTMModel", "GPT1LSTMPreTrainedModel"]
+__all__ = [
+    "GPT1LSTMDoubleHeadsModel",
+    "GPT1LSTMForCausalLM",
+    "GPT1LSTMForMultipleChoice",
+    "GPT1LSTMForSequenceClassification",
+    "GPT1LSTMModel",
+    "GPT1LSTMPreTrainedModel",
+]
