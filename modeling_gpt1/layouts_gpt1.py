@@ -14,6 +14,7 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -44,8 +45,11 @@ class ReadTiedEmbeddings(ConversionOps):
 
     def convert(self, input_dict: dict, source_patterns: list[str], target_patterns: list[str], **kwargs) -> dict:
         tensors = {name: given[0] if isinstance(given, list) else given for name, given in input_dict.items()}
-        (head,) = (tensors.pop(pattern) for pattern in source_patterns)
-        (embeddings,) = tensors.values() or (head,)
+        (name_of_head,) = source_patterns
+        head = tensors.pop(name_of_head)
+        embeddings = head
+        if tensors:
+            (embeddings,) = tensors.values()
         if not torch.equal(embeddings, head):
             logger.warning("lm_head.weight was not loaded: the requested model has no language-model head.")
         return {target_patterns[0]: embeddings}
@@ -60,15 +64,27 @@ class TiedHead(WeightConverter):
         return super().rename_source_key(source_key) if self.scope_prefix is None else (source_key, None)
 
 
-DECODER_CONVERSION = []
-for _kind, _steps in {"weight": [Transpose(0, 1), Chunk(dim=0)], "bias": [Chunk(dim=0)]}.items():
-    _parts = [f"attn.{name}_proj.{_kind}" for name in "qkv"]
-    DECODER_CONVERSION.append(WeightConverter(f"attn.c_attn.{_kind}", _parts, operations=_steps))
-for _theirs, _ours in (("attn.c_proj", "attn.o_proj"), ("mlp.c_fc", "mlp.up_proj"), ("mlp.c_proj", "mlp.down_proj")):
-    DECODER_CONVERSION += [
-        WeightConverter(f"{_theirs}.weight", f"{_ours}.weight", operations=[Transpose(0, 1)]),
-        WeightRenaming(f"{_theirs}.bias", f"{_ours}.bias"),
+def transposed(theirs: str, ours: str) -> list[WeightConverter | WeightRenaming]:
+    """The conversion of a linear layer that they store transposed."""
+    return [
+        WeightConverter(f"{theirs}.weight", f"{ours}.weight", operations=[Transpose(0, 1)]),
+        WeightRenaming(f"{theirs}.bias", f"{ours}.bias"),
     ]
+
+
+DECODER_CONVERSION = [
+    WeightConverter(
+        "attn.c_attn.weight",
+        ["attn.q_proj.weight", "attn.k_proj.weight", "attn.v_proj.weight"],
+        operations=[Transpose(0, 1), Chunk(dim=0)],
+    ),
+    WeightConverter(
+        "attn.c_attn.bias", ["attn.q_proj.bias", "attn.k_proj.bias", "attn.v_proj.bias"], operations=[Chunk(dim=0)]
+    ),
+    *transposed("attn.c_proj", "attn.o_proj"),
+    *transposed("mlp.c_fc", "mlp.up_proj"),
+    *transposed("mlp.c_proj", "mlp.down_proj"),
+]
 OTHER_CONVERSION = [  # embeddings of GPT-2, and heads
     WeightRenaming("wte.weight", "tokens_embed.weight"),
     WeightRenaming("wpe.weight", "positions_embed.weight"),
@@ -93,14 +109,21 @@ def register_foreign_layouts() -> None:
 PLACES = ("cache_dir", "force_download", "proxies", "token", "local_files_only", "revision", "subfolder")
 
 
+def places_of(options: dict) -> dict:
+    """Those of `from_pretrained`'s options that say where a file is found."""
+    return {key: options[key] for key in PLACES if options.get(key) is not None}
+
+
 def base_of_adapter(name: str, **kwargs) -> str | None:
     """The model that an adapter's folder or hub id was trained on; `None` for a whole model.
 
     Args:
         kwargs: those of `from_pretrained`.
     """
-    places = {key: kwargs[key] for key in PLACES if kwargs.get(key) is not None}
-    folder = Path(name, places.pop("subfolder", "")) if Path(name).is_dir() else name  # for transformers before 5.23
+    places = places_of(kwargs)
+    folder = name
+    if Path(name).is_dir():  # transformers before 5.23 look into no subfolder of it
+        folder = Path(name, places.pop("subfolder", ""))
     path = find_adapter_config_file(str(folder), **places)
     if path is None:
         return None
@@ -141,37 +164,58 @@ def open_adapter(
     try:
         from peft import PeftModel
     except ImportError as error:
-        remedy = "Run `pip install peft`, and open it again."
-        raise ImportError(f"{name} holds an adapter of PEFT, which is not installed. {remedy}") from error
-    config_of_base = copy.deepcopy(config)
-    config_of_base.vocab_size = type(config).from_pretrained(base).vocab_size
-    reports = [logging.get_logger(f"transformers.{name}") for name in ("modeling_utils", "configuration_utils")]
-    for report in reports:
-        report.disabled = True  # what the base lacks, the adapter has
-    try:
-        asked = {"ignore_mismatched_sizes": True, "output_loading_info": True}
-        model, found = open_model(base, config=config_of_base, **{**kwargs, **asked})
-    finally:
-        for report in reports:
-            report.disabled = False
-    drawn = {*found["missing_keys"], *(weight for weight, *_ in found["mismatched_keys"])}
-    if drawn := sorted(weight for weight in drawn if ".h." in f".{weight}" or "_embed" in weight):  # no head
-        told = f"{base}, the base of {name}, is another model now: it lacks or has in other sizes {drawn[0]}"
-        raise UserError(f"{told}. Put back the model that the adapter was trained on.")
+        raise ImportError(
+            f"{name} holds an adapter of PEFT, which is not installed. Run `pip install peft`, and open it again."
+        ) from error
+    model = open_base(open_model, name, base, config, **kwargs)
     if model.config.vocab_size != config.vocab_size:
         model.resize_token_embeddings(config.vocab_size, mean_resizing=False)
-    options = {**(places or {}), "ignore_mismatched_sizes": kwargs.get("ignore_mismatched_sizes", False)}
+    options = dict(places or {})
+    options["ignore_mismatched_sizes"] = kwargs.get("ignore_mismatched_sizes", False)
     adapted = PeftModel.from_pretrained(model, name, **options)
-    embeddings, head, how = model.get_input_embeddings(), model.get_output_embeddings(), adapted.active_peft_config
-    # PEFT 0.21 saves an adapter of both, with equal changes, by this name.
-    is_of_both = getattr(how, "ensure_weight_tying", False) and "transformer.tokens_embed" in how.target_modules
-    if head is not None and not is_of_both and (hasattr(embeddings, "base_layer") or hasattr(head, "base_layer")):
+    if adapts_one_of_tied_weights(model, adapted.active_peft_config):
+        head = model.get_output_embeddings()
         head = next(part for part in head.modules() if "weight" in part._parameters)  # below what adapts it
         head.weight = torch.nn.Parameter(head.weight.detach().clone())
         model.config.tie_word_embeddings = False
     model = adapted.merge_and_unload()
     model.name_or_path = model.config._name_or_path = str(name)
     return model.requires_grad_().eval()
+
+
+def open_base(open_model: Callable, name: str, base: str, config: PreTrainedConfig, **kwargs) -> PreTrainedModel:
+    """An adapter's base, whose head and number of tokens may differ; see [`open_adapter`]."""
+    config_of_base = copy.deepcopy(config)
+    config_of_base.vocab_size = type(config).from_pretrained(base).vocab_size
+    reports = [logging.get_logger(f"transformers.{module}") for module in ("modeling_utils", "configuration_utils")]
+    for report in reports:
+        report.disabled = True  # what the base lacks, the adapter has
+    options = {**kwargs, "ignore_mismatched_sizes": True, "output_loading_info": True}
+    try:
+        model, found = open_model(base, config=config_of_base, **options)
+    finally:
+        for report in reports:
+            report.disabled = False
+    mismatched = {weight for weight, *_ in found["mismatched_keys"]}
+    drawn_anew = sorted({*found["missing_keys"], *mismatched})
+    lacking = [weight for weight in drawn_anew if ".h." in f".{weight}" or "_embed" in weight]  # no head
+    if lacking:
+        raise UserError(
+            f"{base}, the base of {name}, is another model now: it lacks or has in other sizes {lacking[0]}. Put back "
+            "the model that the adapter was trained on."
+        )
+    return model
+
+
+def adapts_one_of_tied_weights(model: PreTrainedModel, how: Any) -> bool:
+    """Whether an adapter changes the embeddings or the head, which share a weight, but not both alike."""
+    head = model.get_output_embeddings()
+    if head is None:
+        return False
+    # PEFT 0.21 saves an adapter of both, with equal changes, by this name.
+    if getattr(how, "ensure_weight_tying", False) and "transformer.tokens_embed" in how.target_modules:
+        return False
+    return hasattr(model.get_input_embeddings(), "base_layer") or hasattr(head, "base_layer")
 
 
 class FolderMixin:
@@ -192,18 +236,22 @@ class FolderMixin:
             return super().from_pretrained(name, *args, **kwargs)
         if getattr(kwargs.get("quantization_config"), "quant_method", None) == "gpt1_int8":
             raise UserError(f"{name} is an adapter, which is not merged into 8 bits. Save what opens, and open that.")
-        config, is_asked = kwargs.pop("config", None), kwargs.pop("output_loading_info", False)
-        is_given = isinstance(config, PreTrainedConfig)
-        places = {key: kwargs[key] for key in PLACES if kwargs.get(key) is not None}
-        if not cls.config_class.get_config_dict(adapter, **places)[0]:  # PEFT alone saves none
-            config = config if is_given else cls.config_class.from_pretrained(base)
-        elif adapter != name or not is_given:
+        places = places_of(kwargs)
+        config = kwargs.pop("config", None)
+        returns_report = kwargs.pop("output_loading_info", False)
+        is_config_given = isinstance(config, PreTrainedConfig)
+        saved_config, _ = cls.config_class.get_config_dict(adapter, **places)
+        if not saved_config:  # PEFT alone saves none
+            config = config if is_config_given else cls.config_class.from_pretrained(base)
+        elif adapter != name or not is_config_given:
             config = cls.config_class.from_pretrained(adapter, **places)
         for key in ("adapter_kwargs", "revision", "subfolder"):
             kwargs.pop(key, None)
         model = open_adapter(cls.from_pretrained, str(adapter), base, config, places, **kwargs)
-        found = {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set(), "error_msgs": []}
-        return (model, found) if is_asked else model
+        if not returns_report:
+            return model
+        report = {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set(), "error_msgs": []}
+        return model, report
 
     def _check_and_adjust_attn_implementation(
         self, attn_implementation: str | None, is_init_check: bool = False, allow_all_kernels: bool = False
@@ -214,7 +262,8 @@ class FolderMixin:
             ValueError: the configuration names such code, to which the user has not agreed.
         """
         name = (attn_implementation or "").removeprefix("paged|")
-        if is_init_check and "/" in name and not allow_all_kernels and name not in ALL_ATTENTION_FUNCTIONS:
+        is_of_the_hub = "/" in name and name not in ALL_ATTENTION_FUNCTIONS
+        if is_init_check and is_of_the_hub and not allow_all_kernels:
             raise UserError(
                 f"The attention implementation of the configuration is {attn_implementation!r}, which would download "
                 "code from the hub and run it. Pass `allow_all_kernels=True` to `from_pretrained` if you trust that "

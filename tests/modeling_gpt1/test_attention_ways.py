@@ -26,7 +26,8 @@ def singles():
 
 
 def assert_same(found, expected):
-    assert found.keys() == expected.keys() and "transformer.h.1.attn.k_proj.weight" in found
+    assert found.keys() == expected.keys()
+    assert "transformer.h.1.attn.k_proj.weight" in found
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
@@ -55,7 +56,8 @@ def test_flash_attention_is_told_of_the_lengths(monkeypatch, attention, model_cl
 def test_flash_attention_reads_bands(monkeypatch):
     kernels, batch = use_flash(monkeypatch), pad(ragged_choices())
     found, _ = results(task(attention="flash_attention_2", **BANDED), planned(batch))
-    assert len(kernels.calls) == 2 and None not in kernels.calls
+    assert len(kernels.calls) == 2
+    assert None not in kernels.calls
     assert_same(found, padded_results(batch, **BANDED))
     assert not torch.allclose(found["task_logits"], padded_results(batch)["task_logits"], atol=1e-3)
 
@@ -100,5 +102,6 @@ def test_flash_attention_computes_the_padded_batch_where_contexts_would_be_share
     use_flash(monkeypatch)
     batch = planned(pad(ragged_choices()))
     found, num_tokens = results(task(attention="flash_attention_2"), batch)
-    assert num_tokens == batch["input_ids"].numel() and batch["plan"].row_is_shared is not None
+    assert num_tokens == batch["input_ids"].numel()
+    assert batch["plan"].row_is_shared is not None
     assert_same(found, padded_results(batch))

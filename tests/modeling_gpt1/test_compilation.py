@@ -102,7 +102,8 @@ class TestTraining:
         batches = [language_batch(4, length) for length in (8, 16, 24, 12, 20)] + [language_batch(3, 24)]
         numbers = graphs_of_training(model, with_item_counts(batches + batches))
         assert numbers[:5] == [1, 2, 2, 2, 2]
-        assert numbers[5] <= 3 and numbers[6:] == [numbers[5]] * 6
+        assert numbers[5] <= 3
+        assert numbers[6:] == [numbers[5]] * 6
 
     def test_chunks_of_the_loss_make_a_graph_for_a_power_of_two(self, tiny_model, monkeypatch):
         """With chunks of 20 targets, 28 to 92 places for targets are 1, 2 or 4 chunks."""
@@ -148,9 +149,11 @@ class TestTrainers:
         for ours, theirs in zip(trainer.model.parameters(), expected.model.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
         again = type(trainer)(trainer.model, trainer.args, data_collator=trainer.data_collator)
-        assert again._compiled_parts is not None and trainer.data_collator.plan
+        assert again._compiled_parts is not None
+        assert trainer.data_collator.plan
         trainer.evaluate()
-        assert graphs.number == numbers[-1] and not any("forward" in vars(block) for block in trainer.model.modules())
+        assert graphs.number == numbers[-1]
+        assert not any("forward" in vars(block) for block in trainer.model.modules())
 
     @pytest.mark.parametrize("is_packed", [False, True])
     def test_pretraining(self, graphs, tmp_path, tiny_model, is_packed):
@@ -216,7 +219,8 @@ class TestTrainers:
         with compiled_blocks(model, parts), compiled_blocks(model, parts):
             assert model(**language_batch(2, 8)).loss.item() == pytest.approx(expected, abs=1e-5)
         assert abs(expected - plain) > 1e-3
-        assert ("forward" in vars(block)) == (place == "instance") and "run_blocks" not in vars(model.transformer)
+        assert ("forward" in vars(block)) == (place == "instance")
+        assert "run_blocks" not in vars(model.transformer)
 
     @staticmethod
     def _train(trainer, graphs) -> tuple[list[tuple[int, ...]], list[int]]:
@@ -296,7 +300,8 @@ class TestDecoding:
             model(prompt, past_key_values=cache)
             with Devices() as devices:
                 logits = model(token, attention_mask=mask if has_mask else None, past_key_values=cache).logits
-            assert logits.shape == (2, 1, model.config.vocab_size) and devices.seen == {"cuda:0"}
+            assert logits.shape == (2, 1, model.config.vocab_size)
+            assert devices.seen == {"cuda:0"}
             with pytest.raises(DataDependentOutputException):  # negative control
                 logits.max().item()
 

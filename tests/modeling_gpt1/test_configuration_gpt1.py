@@ -33,8 +33,10 @@ def test_a_model_of_the_defaults_has_the_published_number_of_weights():
 
 def test_names_of_checkpoints_are_accepted_and_read_back():
     config = GPT1Config(n_embd=48, n_layer=3, n_head=6, n_positions=20, afn="relu")
-    assert config.hidden_size == config.n_embd == 48 and config.num_hidden_layers == config.n_layer == 3
-    assert config.num_attention_heads == config.n_head == 6 and config.intermediate_size == 4 * 48
+    assert config.hidden_size == config.n_embd == 48
+    assert config.num_hidden_layers == config.n_layer == 3
+    assert config.num_attention_heads == config.n_head == 6
+    assert config.intermediate_size == 4 * 48
     assert config.max_position_embeddings == config.n_positions == config.n_ctx == 20
     assert config.hidden_act == config.afn == "relu"
     config_of_two = GPT1Config(n_ctx=30, intermediate_size=9)
@@ -102,7 +104,8 @@ def test_regression_is_said_by_the_problem_type_or_the_single_label(fields, regr
 )
 def test_impossible_values(fields, given, needed):
     message = refusal(GPT1Config, **fields)
-    assert given in message and needed in message
+    assert given in message
+    assert needed in message
 
 
 def test_a_wrong_value_that_is_assigned():
@@ -151,4 +154,7 @@ def test_an_unknown_problem_type(config_class):
         AutoModelForSequenceClassification.from_config(config)
 
     for message in (refusal(config_class, problem_type="several"), refusal(open_with_head)):
-        assert "problem_type" in message and "'several'" in message and "one of" in message and "regression" in message
+        assert "problem_type" in message
+        assert "'several'" in message
+        assert "one of" in message
+        assert "regression" in message

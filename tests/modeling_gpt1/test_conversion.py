@@ -309,8 +309,10 @@ def test_a_link_stays_and_what_it_leads_to_is_made(openai_folder, tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "real")
     convert_checkpoint(openai_folder, tmp_path / "link")
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "disk" / "real" / "model.safetensors").is_file()
-    assert names_in(tmp_path / "disk") == {"real"} and names_in(tmp_path) == {"disk", "link", "openai"}
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk" / "real" / "model.safetensors").is_file()
+    assert names_in(tmp_path / "disk") == {"real"}
+    assert names_in(tmp_path) == {"disk", "link", "openai"}
 
 
 def edit_json(path: Path, change) -> None:
@@ -355,7 +357,8 @@ def test_a_damaged_release(release, tmp_path, name):
     damage, message = DAMAGE[name]
     folder = Path(shutil.copytree(release[0], tmp_path / "broken"))
     damage(folder)
-    assert message in refusal(folder, tmp_path / "out", num_attention_heads=4) and not (tmp_path / "out").exists()
+    assert message in refusal(folder, tmp_path / "out", num_attention_heads=4)
+    assert not (tmp_path / "out").exists()
 
 
 def test_number_of_heads(release, tmp_path):
@@ -386,7 +389,8 @@ def test_pickles_are_never_opened(release, tmp_path):
 
 def test_sources_that_are_none(tmp_path):
     text = refusal(tmp_path / "absent", tmp_path / "out")
-    assert "has neither config.json nor params_shapes.json" in text and "`hf download openai-community/" in text
+    assert "has neither config.json nor params_shapes.json" in text
+    assert "`hf download openai-community/" in text
 
 
 def test_weights_of_another_model(openai_folder, tmp_path):

@@ -55,7 +55,8 @@ def test_which_products_are_oneDNNs(monkeypatch, any_rows):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert not has_few_tokens(rows, weight)
         monkeypatch.setattr(kernels_gpt1, "LEAST_TOKENS", 2)
-        assert has_few_tokens(rows, weight) and not has_few_tokens(rows[:1], weight)
+        assert has_few_tokens(rows, weight)
+        assert not has_few_tokens(rows[:1], weight)
         for least, threads, is_fast in ((17, 1, True), (17, 2, False), (16, 2, True)):
             monkeypatch.setattr(kernels_gpt1, "LEAST_WEIGHTS", least)
             monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)

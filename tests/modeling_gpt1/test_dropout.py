@@ -11,7 +11,8 @@ def test_statistics_of_the_noise(probability):
     noise = dropout_noise(torch.Size((500, 2001)), probability, torch.float64, torch.Generator().manual_seed(0))
     dropped, kept = noise.unique().tolist()
     rounded = round(probability * 2**16) / 2**16
-    assert dropped == 0 and kept == pytest.approx(1 / (1 - rounded), abs=1e-12)
+    assert dropped == 0
+    assert kept == pytest.approx(1 / (1 - rounded), abs=1e-12)
     tolerance = 4 * (probability * (1 - probability) / noise.numel()) ** 0.5  # 4 standard deviations
     is_dropped = (noise == 0).double()
     assert abs(is_dropped.mean().item() - probability) < tolerance
@@ -34,7 +35,8 @@ def test_dropout_scales_what_it_keeps_and_passes_its_gradient(dtype):
     dropout = GPT1Dropout(0.25).train()
     output = dropout(ones)
     output.sum().backward()
-    assert output.dtype == dtype and torch.equal(output, ones.grad)
+    assert output.dtype == dtype
+    assert torch.equal(output, ones.grad)
     assert output.unique().tolist() == [0, torch.tensor(4 / 3, dtype=dtype).item()]
     assert 0.22 < (output == 0).float().mean() < 0.28
     assert not torch.equal(dropout(ones), output)

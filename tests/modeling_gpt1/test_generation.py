@@ -131,7 +131,8 @@ def test_a_tokens_mask_for_a_static_cache_is_that_of_transformers(model, monkeyp
     assert made[:, 0, 0, :4].tolist() == [[True] * 3 + [False]] * 2 + [[False, False, True, False]]
     unpadded = model.create_masks_for_generate(model.config, **given | {"attention_mask": None})
     torch.testing.assert_close(unpadded.expand(3, -1, -1, -1), expected[1])
-    assert unpadded.shape == (1, 1, 1, LIMIT) and unpadded.sum() == 3
+    assert unpadded.shape == (1, 1, 1, LIMIT)
+    assert unpadded.sum() == 3
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])

@@ -131,9 +131,11 @@ def test_every_class_opens_the_language_model(gpt2_folder):
     for model_class in (GPT1Model, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice):
         model, report = model_class.from_pretrained(folder, output_loading_info=True)
         missing = {name for name in model.state_dict() if name.startswith("task_head.")}
-        assert report["missing_keys"] == missing and not report["unexpected_keys"]
+        assert report["missing_keys"] == missing
+        assert not report["unexpected_keys"]
         assert torch.equal(model.base_model.h[1].mlp.up_proj.weight, expected)
-        assert model.config.model_type == "gpt1" and "model_type" not in vars(model.config)
+        assert model.config.model_type == "gpt1"
+        assert "model_type" not in vars(model.config)
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"cache_implementation": "static"}], ids=str)
@@ -200,7 +202,8 @@ def test_fields_of_gpt2_in_our_terms(gpt2_folder):
 def test_a_gpt2_that_computes_something_else_is_refused(gpt2_folder, gpt2_class, name, value, needed):
     _, folder = gpt2_folder(gpt2_class, **{name: value})
     message = refusal(GPT1Model.from_pretrained, folder)
-    assert f"`{name}` is {value!r}" in message and f"only {needed!r}. Open the model with" in message
+    assert f"`{name}` is {value!r}" in message
+    assert f"only {needed!r}. Open the model with" in message
 
 
 def test_fields_that_nobody_translated_are_refused(gpt2_folder):

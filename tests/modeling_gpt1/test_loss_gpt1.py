@@ -132,7 +132,8 @@ def test_what_memory_held_before_reaches_no_gradient():
     finally:
         torch.use_deterministic_algorithms(False)
     rows = buffer.as_strided((86, buffer.stride(0)), buffer.stride())
-    assert rows[:, :101].isnan().all() and (rows[:, 101:] == 0).all()
+    assert rows[:, :101].isnan().all()
+    assert (rows[:, 101:] == 0).all()
     assert all(tensor.isfinite().all() for tensor in (loss, *gradients))
 
 
@@ -382,9 +383,11 @@ def test_a_target_after_padding_within_a_sequence_is_predicted_by_the_token_befo
     is_target = next_tokens(input_ids, attention_mask)
     assert is_target.int().tolist() == [[0, 0, 1, 0, 0, 1, 1, 0]]
     places, sources = predicted_places(attention_mask.bool(), is_target)
-    assert places.tolist() == [2, 5, 6] and sources.tolist() == [1, 2, 5]
+    assert places.tolist() == [2, 5, 6]
+    assert sources.tolist() == [1, 2, 5]
     places, sources = predicted_places(None, torch.tensor([[0, 1, 1], [0, 1, 0]]))
-    assert places.tolist() == [1, 2, 4] and sources.tolist() == [0, 1, 3]
+    assert places.tolist() == [1, 2, 4]
+    assert sources.tolist() == [0, 1, 3]
 
 
 def test_task_losses_of_classes_and_choices():

@@ -146,7 +146,8 @@ def test_every_class_opens_what_was_saved(tiny_model, tmp_path):
 def test_what_the_configuration_says_to_the_hub(tiny_model, tmp_path):
     tiny_model(GPT1LSTMDoubleHeadsModel, traversal="multiple_choice").save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    assert config["model_type"] == "gpt1-lstm" and config["lstm_hidden_size"] == 24
+    assert config["model_type"] == "gpt1-lstm"
+    assert config["lstm_hidden_size"] == 24
     assert config["auto_map"] == {
         "AutoConfig": "configuration_gpt1_lstm.GPT1LSTMConfig",
         "AutoModel": "modeling_gpt1_lstm.GPT1LSTMModel",
@@ -161,7 +162,8 @@ def test_refusals(tiny_model):
     model, ids = tiny_model(GPT1LSTMForCausalLM), random_ids(2, 5)
     state = model(ids).past_key_values
     message = refusal(model, ids, attention_mask=torch.ones(2, 1, 5, 5))
-    assert "the shape [2, 1, 5, 5], but an LSTM" in message and "needs the shape [B, past + T]" in message
+    assert "the shape [2, 1, 5, 5], but an LSTM" in message
+    assert "needs the shape [B, past + T]" in message
     for shape, past, needed in (
         ([2, 4], None, [2, 5]),  # a column short
         ([2, 6], None, [2, 5]),
@@ -169,7 +171,8 @@ def test_refusals(tiny_model):
         ([2, 5], state, [2, 10]),  # of the new tokens alone
     ):
         message = refusal(model, ids, attention_mask=torch.ones(shape), past_key_values=past)
-        assert f"needs the shape {needed}, one column for each token" in message and f"got {shape}" in message
+        assert f"needs the shape {needed}, one column for each token" in message
+        assert f"got {shape}" in message
     for packed in ([0, 1, 2, 0, 1], [0, 0, 1, 2, 3]):  # also behind a sequence of one token
         message = refusal(model, ids, position_ids=torch.tensor([packed] * 2))
         assert "Put each sequence into its own row" in message

@@ -174,7 +174,8 @@ def test_inputs_of_the_decoder_that_are_refused(tiny_model, model_class):
     long = {"inputs_embeds": torch.zeros(1, 30, 32)}
     for inputs, length in (({"input_ids": random_ids(1, 25)}, 25), (long, 30), (behind, 25)):
         message = refusal(model, **inputs)
-        assert f"has {length} tokens, but the model has only 24 positions" in message and "`max_length`" in message
+        assert f"has {length} tokens, but the model has only 24 positions" in message
+        assert "`max_length`" in message
     for inputs in ({}, {"input_ids": random_ids(2, 3), "inputs_embeds": torch.zeros(2, 3, 32)}):
         assert refusal(model, **inputs) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
 
@@ -281,7 +282,8 @@ def test_saved_and_loaded_model_is_the_same(tiny_model, model_class, tied, tmp_p
     if model_class is GPT1ForCausalLM:
         assert type(AutoModelForCausalLM.from_pretrained(tmp_path)) is GPT1ForCausalLM
         base = AutoModel.from_pretrained(tmp_path)
-        assert type(base) is GPT1Model and torch.equal(base.h[1].ln_2.weight, model.transformer.h[1].ln_2.weight)
+        assert type(base) is GPT1Model
+        assert torch.equal(base.h[1].ln_2.weight, model.transformer.h[1].ln_2.weight)
     if hasattr(loaded, "lm_head"):
         assert (loaded.lm_head.weight is loaded.transformer.tokens_embed.weight) == tied
 

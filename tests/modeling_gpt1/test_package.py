@@ -63,11 +63,13 @@ def test_a_new_traversal_is_a_function_and_two_lines(monkeypatch, tiny_model, ti
     texts = {"first": "he paid", "middle": "the girl read", "last": "a letter"}
     collator = tokenization.TraversalCollator(tiny_tokenizer, "story", {name: name for name in [*texts, "label"]})
     batch = collator([{**texts, "label": 2}, {**texts, "middle": "she", "label": 0}])
-    assert batch["input_ids"].dim() == 2 and (batch["input_ids"] == tiny_tokenizer.delimiter_token_id).sum() == 4
+    assert batch["input_ids"].dim() == 2
+    assert (batch["input_ids"] == tiny_tokenizer.delimiter_token_id).sum() == 4
     assert collator.lengths([texts]) == [batch["input_ids"].shape[1]]
     fields = {"vocab_size": len(tiny_tokenizer), "extract_token_id": tiny_tokenizer.extract_token_id}
     model = tiny_model(model_class, traversal="story", num_labels=3, **fields)
     outputs = model(**batch)
     plain = model(**{name: part for name, part in batch.items() if name != "plan"})
-    assert outputs.task_logits.shape == (2, 3) and abs(outputs.loss - plain.loss) < 1e-6
+    assert outputs.task_logits.shape == (2, 3)
+    assert abs(outputs.loss - plain.loss) < 1e-6
     assert kind.form == "`[s] first [$] middle [$] last [e]`"

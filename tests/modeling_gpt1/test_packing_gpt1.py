@@ -27,7 +27,8 @@ def assert_packed_equals_padded(model, batch, **arguments):
     packed, num_packed = results(model, planned(batch), **arguments)
     padded, num_padded = results(model, batch, **arguments)
     assert num_packed < batch["attention_mask"].sum() < num_padded == batch["input_ids"].numel()
-    assert packed.keys() == padded.keys() and "transformer.h.1.attn.k_proj.weight" in packed
+    assert packed.keys() == padded.keys()
+    assert "transformer.h.1.attn.k_proj.weight" in packed
     for name in packed:
         torch.testing.assert_close(packed[name], padded[name], atol=1e-5, rtol=1e-5, msg=lambda text, n=name: n + text)
 
@@ -65,13 +66,15 @@ def test_a_sequence_that_is_read_in_its_padding_is_refused(tiny_model, pack_sequ
     for position in (3, 5, -1):  # in padding, or outside
         batch["mc_token_ids"][0, 1] = position
         message = refusal(model, **batch)
-        assert f"Sequence 1 of example 0 has no real token at {position}," in message and "`mc_token_ids`" in message
+        assert f"Sequence 1 of example 0 has no real token at {position}," in message
+        assert "`mc_token_ids`" in message
     batch["mc_token_ids"][0, 1] = 2
     batch["mc_token_ids"][1, 1] = 4  # of a choice that the example does not have
     assert torch.equal(model(**batch).loss, expected.loss)
     for mc_token_ids in (batch["mc_token_ids"], None):
         message = refusal(model, **{**batch, "choice_mask": None, "mc_token_ids": mc_token_ids})
-        assert "Sequence 1 of example 1 has no real token" in message and "`choice_mask`" in message
+        assert "Sequence 1 of example 1 has no real token" in message
+        assert "`choice_mask`" in message
 
 
 @pytest.mark.parametrize("value", [2, -10000.0, 0.5])
@@ -118,7 +121,8 @@ def test_short_documents_are_packed_where_nothing_reads_their_padding(tiny_model
     assert results(model.eval(), batch, skip_logits=True, use_cache=False)[1] == num_packed
     for needs_padding in ({}, {"skip_logits": True}, {"position_ids": torch.arange(19)[None], "skip_logits": True}):
         found, number = results(model, batch, **needs_padding)
-        assert number == num_padded and found["loss"].item() == pytest.approx(padded["loss"].item(), abs=1e-5)
+        assert number == num_padded
+        assert found["loss"].item() == pytest.approx(padded["loss"].item(), abs=1e-5)
     model.pack_sequences = False
     assert results(model.train(), batch)[1] == num_padded
 
@@ -175,7 +179,8 @@ def test_a_planned_batch_gives_the_same(case, mode):
     for rows in batches:
         batch = collate(rows)
         (found, num_tokens), (expected, num_padded) = results(model, batch), results(model, without_plan(batch))
-        assert num_tokens <= num_padded and (("example_losses" in expected) is (mode == "evaluation"))
+        assert num_tokens <= num_padded
+        assert ("example_losses" in expected) is (mode == "evaluation")
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
 
 
@@ -208,7 +213,8 @@ def test_a_plan_of_another_batch_is_refused(warnings, case, change):
         del batch["mc_token_ids"]
     found, expected = results(model, batch)[0], results(model, without_plan(batch))[0]
     torch.testing.assert_close(found, expected, atol=0, rtol=0)
-    assert warnings and all(f"was made for `input_ids` of shape {shape}" in text for text in warnings)
+    assert warnings
+    assert all(f"was made for `input_ids` of shape {shape}" in text for text in warnings)
 
 
 @pytest.mark.parametrize("change", [another_mask, other_ids, lambda batch: batch["mc_token_ids"][0].fill_(-1)])
@@ -283,7 +289,8 @@ def test_the_choices_of_an_example_share_the_contexts_dropout(tiny_model):
     torch.manual_seed(0)
     packed, again = (model(**planned(batch)).task_logits for _ in range(2))
     torch.testing.assert_close(packed[:, 0], packed[:, 1], atol=1e-5, rtol=1e-5)
-    assert (packed - again).abs().min() > 1e-3 and num_different(packed[:, 0]) == 3
+    assert (packed - again).abs().min() > 1e-3
+    assert num_different(packed[:, 0]) == 3
     assert num_different(model(**batch).task_logits) == 6
 
 

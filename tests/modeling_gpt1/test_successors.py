@@ -90,7 +90,8 @@ def test_impossible_values(tiny_model, tmp_path, fields, given, needed):
         refusal(GPT1Config, **{**in_turn, **fields}),
         refusal(GPT1ForCausalLM.from_pretrained, tmp_path, **fields),
     ):
-        assert given in message and needed in message
+        assert given in message
+        assert needed in message
     valid = GPT1ForCausalLM.from_pretrained(tmp_path, num_hidden_layers=1, layer_types=["sliding_attention"])
     assert valid.transformer.h[0].attn.sliding_window == 3
 
