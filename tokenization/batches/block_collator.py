@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from ..rows.columns import NO_LABEL
+from ..rows.columns import IGNORED_LABEL
 from ..text.control_tokens import check_tokenizer
 from .plan import BatchPlan, plan_blocks
 
@@ -38,7 +38,7 @@ class BlockCollator:
         """`input_ids`, `attention_mask` and `labels`, each `[B, T]`, and `plan`; labels are -100 at padding."""
         id_lists = {"input_ids": [np.asarray(row["input_ids"]).tolist() for row in rows]}
         batch = dict(self.tokenizer.pad(id_lists, padding_side="right", return_tensors="pt"))
-        batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, NO_LABEL)
+        batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED_LABEL)
         for labels, row in zip(batch["labels"], rows, strict=True):
             if row.get("labels") is not None:  # such as of a dialogue whose prompts are no targets
                 labels[: len(row["labels"])] = torch.as_tensor(row["labels"])

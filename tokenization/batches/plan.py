@@ -73,8 +73,12 @@ class BatchPlan:
         return self._with(torch.Tensor.pin_memory)
 
     def _with(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "BatchPlan":
-        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: change(part) for name, part in tensors.items() if torch.is_tensor(part)})
+        changed = {}
+        for field in fields(self):
+            part = getattr(self, field.name)
+            if torch.is_tensor(part):
+                changed[field.name] = change(part)
+        return replace(self, **changed)
 
 
 def plan_blocks(attention_mask: torch.Tensor) -> BatchPlan:
@@ -85,9 +89,10 @@ def plan_blocks(attention_mask: torch.Tensor) -> BatchPlan:
     """
     is_real = attention_mask.numpy().astype(bool)
     if 0 < is_real.mean() < LEAST_REAL:
-        return plan_batch(attention_mask, [0] * len(is_real))
-    tokens = np.flatnonzero(is_real & (np.arange(is_real.shape[1]) > 0))
-    return _plan(attention_mask.shape, is_real, target_tokens=tokens, target_sources=tokens - 1)
+        return plan_batch(attention_mask, num_shared=[0] * len(is_real))
+    is_behind_first = np.arange(is_real.shape[1]) > 0
+    targets = np.flatnonzero(is_real & is_behind_first)
+    return _plan(attention_mask.shape, is_real, target_tokens=targets, target_sources=targets - 1)
 
 
 def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> BatchPlan:
@@ -105,36 +110,41 @@ def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> Batch
     is_real = attention_mask.numpy().reshape(-1, length).astype(bool)  # [S, T]
     num_sequences = len(is_real)
     num_choices = num_sequences // num_examples
-    lengths = is_real.sum(1)
     if (is_real[:, 1:] > is_real[:, :-1]).any():
         raise UserError("A plan needs padding at the end of each sequence. Pad there, or leave the plan out.")
-    examples = np.repeat(np.arange(num_examples), num_choices)  # [S]
-    prefixes = _prefixes_that_pay(np.asarray(num_shared), lengths.reshape(-1, num_choices))
-    left_out = prefixes[examples] * (lengths > 0)  # tokens of each sequence that another one computes
-    left_out[::num_choices] = 0
+    # Of each sequence, [S]: its tokens, those of them that another sequence computes, and the others.
+    lengths = is_real.sum(1)
+    examples = np.repeat(np.arange(num_examples), num_choices)
+    prefixes = _prefixes_that_pay(np.asarray(num_shared), lengths.reshape(-1, num_choices))  # [B]
+    left_out = prefixes[examples] * (lengths > 0)
+    left_out[::num_choices] = 0  # the first sequence of an example computes the shared beginning
     counts = lengths - left_out
     ends = counts.cumsum()
     num_tokens = int(ends[-1])
     if num_tokens == is_real.size:
-        places = np.arange(num_tokens).reshape(is_real.shape)[:, 1:].reshape(-1)
-        return _plan(shape, is_real, target_tokens=places, target_sources=places - 1)
+        places = np.arange(num_tokens).reshape(is_real.shape)
+        targets = places[:, 1:].reshape(-1)
+        return _plan(shape, is_real, target_tokens=targets, target_sources=targets - 1)
 
     starts = ends - counts
+    starts_of_beginning = starts[::num_choices][examples]
     shifts = starts - left_out  # added to a token's rank in its sequence, they give its index among the N
     ranks = np.arange(length)[None]
     is_left_out = ranks < left_out[:, None]
-    of_beginning = starts[::num_choices][examples]
-    packed_index = (ranks + np.where(is_left_out, of_beginning[:, None], shifts[:, None])) * is_real
+    packed_index = ranks + np.where(is_left_out, starts_of_beginning[:, None], shifts[:, None])
     sequences = np.repeat(np.arange(num_sequences), counts)  # [N]
-    positions = np.arange(num_tokens) - shifts[sequences]
+    positions = np.arange(num_tokens) - shifts[sequences]  # [N]
     heads = np.flatnonzero((lengths > 0) & (left_out == 0))  # the first sequence of each row of attention
-    shares = prefixes.any()
-    rows = _attention_rows(starts[heads], prefixes[examples[heads]] if shares else None, sequences)
+    is_shared = prefixes.any()
+    rows = _attention_rows(starts[heads], prefixes[examples[heads]] if is_shared else None, sequences)
     targets = np.flatnonzero(positions)
     sources = targets - 1
-    if shares:  # the shared beginning, at the start of a row, predicts the first token that each sequence adds
-        first = np.flatnonzero(positions[sources] >= positions[targets])
-        sources[first] += positions[targets[first]] - rows["row_place"][targets[first]] % rows["row_index"].shape[1]
+    if is_shared:  # the shared beginning, at the start of a row, predicts the first token that each sequence adds
+        is_first_added = positions[sources] >= positions[targets]
+        first_added = targets[is_first_added]
+        row_length = rows["row_index"].shape[1]
+        places_in_row = rows["row_place"][first_added] % row_length
+        sources[is_first_added] += positions[first_added] - places_in_row
     return _plan(
         shape,
         is_real,
@@ -142,7 +152,7 @@ def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> Batch
         target_sources=sources,
         token_index=np.flatnonzero(is_real & ~is_left_out),
         position_ids=positions[None],
-        packed_index=packed_index,
+        packed_index=packed_index * is_real,
         **rows,
     )
 
@@ -150,7 +160,8 @@ def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> Batch
 def _plan(shape: Sequence[int], is_real: np.ndarray, **arrays: np.ndarray) -> BatchPlan:
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     num_tokens = int(is_real.sum())
-    num_targets = num_tokens - int(is_real.any(1).sum())
+    num_sequences_with_tokens = int(is_real.any(1).sum())
+    num_targets = num_tokens - num_sequences_with_tokens
     return BatchPlan(tuple(shape), num_tokens, num_targets, torch.from_numpy(is_real), **tensors)
 
 
@@ -161,9 +172,12 @@ def _prefixes_that_pay(num_shared: np.ndarray, lengths: np.ndarray) -> np.ndarra
     """
     num_shared = num_shared * (lengths[:, 0] > 0)  # the first sequence holds the beginning
     num_tokens = lengths.sum(1)
-    row_lengths = num_tokens - ((lengths > 0).sum(1) - 1) * num_shared
-    cost = 6 * HIDDEN_SIZE * num_tokens + (lengths * lengths).sum(1)
-    return num_shared * (row_lengths * (6 * HIDDEN_SIZE + row_lengths) < cost)
+    num_sequences = (lengths > 0).sum(1)
+    row_lengths = num_tokens - (num_sequences - 1) * num_shared
+    # Operations in units of 4 · D: 6 · D for a token (24 · D²), 1 for a pair of attention.
+    cost_of_each = 6 * HIDDEN_SIZE * num_tokens + (lengths * lengths).sum(1)
+    cost_of_one_row = 6 * HIDDEN_SIZE * row_lengths + row_lengths * row_lengths
+    return num_shared * (cost_of_one_row < cost_of_each)
 
 
 def _attention_rows(starts: np.ndarray, prefixes: np.ndarray | None, sequences: np.ndarray) -> dict[str, np.ndarray]:
@@ -172,7 +186,11 @@ def _attention_rows(starts: np.ndarray, prefixes: np.ndarray | None, sequences: 
     places = np.arange(lengths.max())
     is_filled = places < lengths[:, None]
     row_index = (starts[:, None] + places) * is_filled
-    rows = {"row_index": row_index, "row_is_padding": ~is_filled, "row_place": np.flatnonzero(is_filled)}
+    rows = {
+        "row_index": row_index,
+        "row_is_padding": ~is_filled,
+        "row_place": np.flatnonzero(is_filled),
+    }
     if prefixes is not None:
         rows["row_sequence"] = np.where(is_filled, sequences[row_index], -1)
         rows["row_is_shared"] = places < prefixes[:, None]

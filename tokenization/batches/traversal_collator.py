@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from ..rows.columns import HIDDEN_LABEL, NO_LABEL, PLACE, column_list
+from ..rows.columns import HIDDEN_LABEL, IGNORED_LABEL, PLACE, column_list
 from ..rows.traversals import TRAVERSALS, check_max_length, check_roles
 from ..text.control_tokens import CONTROL_TOKENS, check_tokenizer, encode_texts
 from ..text.tokenization_gpt1 import GPT1Tokenizer
@@ -240,8 +240,8 @@ class TraversalCollator:
             fits = isinstance(label, Sequence) and len(label) == self.num_labels and {0, 1}.issuperset(label)
             needed = f"0 or 1 for {self.num_labels} classes"
         elif self.regression:
-            fits = isinstance(label, numbers.Real) and math.isfinite(label) and label != NO_LABEL
-            needed = f"a finite number other than {NO_LABEL}, which the loss takes for no label"
+            fits = isinstance(label, numbers.Real) and math.isfinite(label) and label != IGNORED_LABEL
+            needed = f"a finite number other than {IGNORED_LABEL}, which the loss takes for no label"
         else:
             number = num_choices if self._kind.has_choices else self.num_labels
             fits = isinstance(label, numbers.Integral) and 0 <= label < (number or math.inf)

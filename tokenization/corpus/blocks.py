@@ -32,9 +32,12 @@ def pack_documents(
         ValueError: `block_length` is below 3.
     """
     check_block_length(block_length)
-    id_lists = (document["input_ids"] if isinstance(document, Mapping) else document for document in documents)
-    pieces = ((not mix_documents, ids) for ids in id_lists)
+    pieces = ((not mix_documents, _ids_of(document)) for document in documents)
     return [block for block in cut_blocks(pieces, block_length) if len(block) > 1]
+
+
+def _ids_of(document: IdList | Mapping[str, IdList]) -> IdList:
+    return document["input_ids"] if isinstance(document, Mapping) else document
 
 
 def check_block_length(block_length: int) -> None:
@@ -60,7 +63,8 @@ def cut_blocks(pieces: Iterable[tuple[bool, IdList]], block_length: int) -> Iter
         pending.extend(ids)
         # At least two tokens are held back, so that the last block of a longer document never has only one.
         ready = max(0, len(pending) - 2) // block_length * block_length
-        yield from (pending[start : start + block_length] for start in range(0, ready, block_length))
+        for start in range(0, ready, block_length):
+            yield pending[start : start + block_length]
         del pending[:ready]
     yield from _last_blocks(pending, block_length)
 

@@ -27,7 +27,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
 
-from ..rows.columns import NO_LABEL
+from ..rows.columns import IGNORED_LABEL
 
 EVALUATION = -1  # the pass whose noise an evaluation has
 MASKED_SHARE = 0.3  # of BART's tokens
@@ -72,7 +72,7 @@ class NoiseCollator:
         id_lists = [list(row["input_ids"]) for row in rows]
         made = [self.make_row(ids, self._generator(ids)) for ids in id_lists]
         pad_id = self.tokenizer.pad_token_id
-        paddings = {"input_ids": pad_id, "decoder_input_ids": pad_id, "labels": NO_LABEL}
+        paddings = {"input_ids": pad_id, "decoder_input_ids": pad_id, "labels": IGNORED_LABEL}
         batch = {}
         for name, first in made[0].items():
             tensors = [row[name] for row in made]

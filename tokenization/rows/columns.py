@@ -7,7 +7,7 @@ from ..errors import UserError
 from ..wording import nearest
 
 PLACE = "row of the file"  # a column of each row's place in its file, whatever rows were drawn or left out
-NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
+IGNORED_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
 HIDDEN_LABEL = -1  # marks a row without a label, as in GLUE's test files
 
 

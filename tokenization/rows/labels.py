@@ -214,8 +214,8 @@ class LabelIds:
         self.id_of = {str(name): place for place, name in enumerate(names)}
         self.has_choices = TRAVERSALS[task.traversal].has_choices
         given = [label for label in labels if label is not None]
-        are_other_integers = all(type(label) is int and str(label) not in self.id_of for label in given)
-        self.are_ids = not task.label_values and are_other_integers
+        are_integers_beside_names = all(type(label) is int and str(label) not in self.id_of for label in given)
+        self.are_ids = not task.label_values and are_integers_beside_names
         self.are_ids_of_names = self.are_ids and len(self.id_of) > 0 and len(given) > 0
 
     @property

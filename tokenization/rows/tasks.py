@@ -17,7 +17,7 @@ from .metrics import find_metric
 from .traversals import TRAVERSALS
 
 # Trainer pads gathered logits with this value where batches have different numbers of choices. Labels have another
-# such value, `NO_LABEL`.
+# such value, `IGNORED_LABEL`.
 TRAINER_PADDING = -100
 
 

@@ -6,13 +6,18 @@ is therefore joined as it is in the whole text, but for numbers such as 1,308, w
 """
 
 import re
+from collections.abc import Iterable, Iterator
 
 # Words that join any word before them, and words that join only certain ones.
-TAILS = frozenset("n't 's 'll 'd 've 're 'm".split())
+TAILS = frozenset(["n't", "'s", "'ll", "'d", "'ve", "'re", "'m"])
+# fmt: off
+BEFORE_NT = frozenset([
+    "ai", "are", "ca", "could", "dare", "did", "do", "does", "had", "has", "have", "is", "might", "must", "need",
+    "ought", "sha", "should", "was", "were", "wo", "would",
+])
+# fmt: on
 TAILS_AFTER = {
-    "nt": frozenset(
-        "ai are ca could dare did do does had has have is might must need ought sha should was were wo would".split()
-    ),
+    "nt": BEFORE_NT,
     "not": frozenset(["can"]),
     "na": frozenset(["gon"]),
     "ta": frozenset(["got"]),
@@ -41,7 +46,8 @@ def join_continuation(text: str, before: str) -> str:
         text (`str`): the continuation as the tokenizer decodes it.
         before (`str`): the text before, in the same form.
     """
-    start, whole = join_words(before), join_words(f"{before} {text}")
+    start = join_words(before)
+    whole = join_words(f"{before} {text}")
     return whole[len(start) :] if whole.startswith(start) else text
 
 
@@ -50,21 +56,30 @@ def capitalise(text: str) -> str:
     return SENTENCE.sub(lambda found: found[0].upper(), text)
 
 
-def _joined(words):
-    earlier, before, sticks = "", "", True  # the two words before, and whether the next one joins them
-    is_open = dict.fromkeys("\"'_", False)
-    for word in filter(None, words):
-        joins_before, joins_after = False, False
+def _joined(words: Iterable[str]) -> Iterator[str]:
+    """The words of a line, each with a space in front unless it joins the word before."""
+    earlier, before = "", ""  # the two words before
+    sticks = True  # whether the next word joins them
+    is_open = {'"': False, "'": False, "_": False}
+    for word in words:
+        if not word:
+            continue
+        joins_before = False
+        joins_after = False
         if word in ('"', "_"):
-            joins_before, joins_after = is_open[word], not is_open[word]
+            joins_before = is_open[word]
+            joins_after = not joins_before
             is_open[word] = joins_after
         elif word == "'":
             joins_before = is_open[word] or (not sticks and before.endswith(APOSTROPHE_ENDS))
-            joins_after = is_open[word] = not joins_before
+            joins_after = not joins_before
+            is_open[word] = joins_after
         elif CLOSING.fullmatch(word):
-            joins_before, joins_after = True, sticks and len(word) > 1
+            joins_before = True
+            joins_after = sticks and len(word) > 1
         elif DASHES.fullmatch(word):
-            joins_before = joins_after = before != ""
+            joins_before = before != ""
+            joins_after = joins_before
         elif word in OPENING:
             joins_after = True
         else:
