@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -23,7 +24,9 @@ from safetensors.torch import load_file, save_file
 from transformers import set_seed
 
 from modeling_gpt1 import NOVELS, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer, continue_prompts
-from modeling_gpt1.hub.card import HYPER_PARAMETERS, model_card, versions
+from modeling_gpt1.families import family_of_model
+from modeling_gpt1.hub.card import model_card, versions
+from modeling_gpt1.training.card import HYPER_PARAMETERS
 from tokenization import BlockCollator, GPT1Tokenizer, load_blocks
 
 PAGE = Path(__file__).parents[1] / "docs" / "generate.md"
@@ -102,9 +105,8 @@ def main() -> None:
     words = (logged or [WORDS])[-1]  # only a run with save points by words logs them
     result = {"updates": state["global_step"], "tokens": state["num_input_tokens_seen"], "words": words}
     result |= write(model, tokenizer) | measure(model, tokenizer, args)
-    card = model_card(
-        model,
-        Path(NOVELS).name,
+    facts = replace(
+        family_of_model(model).card_facts(model, Path(NOVELS).name),
         license="apache-2.0",
         language="en",
         place="modeling_gpt1.NOVELS",
@@ -124,7 +126,7 @@ def main() -> None:
         versions=versions(),
         limits=LIMITS,
     )
-    card.save(Path(NOVELS, "README.md"))
+    model_card(facts).save(Path(NOVELS, "README.md"))
     lines = "".join(f"{line}\n" for line in result["lines"])
     text = re.sub(WRITTEN, lambda _: lines, PAGE.read_text(encoding="utf-8"), count=1, flags=re.DOTALL)
     PAGE.write_text(text, encoding="utf-8")

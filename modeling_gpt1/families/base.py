@@ -18,7 +18,8 @@ from tokenization.corpus.noise import NoiseCollator
 from tokenization.errors import UserError
 from tokenization.rows.tasks import Task
 
-from ..configuration_gpt1 import is_regression
+from ..configuration_gpt1 import has_choices, is_regression
+from ..hub.card import CardFacts, base_model_of, names_of_classes
 
 # GPT-1's sizes: each family gets them by default, so that families differ in nothing else.
 SIZES = {
@@ -31,6 +32,8 @@ SIZES = {
 # Endings of the names of transformers' classifiers.
 CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice")
 TASK_MODELS = ("DoubleHeadsModel", *CLASSIFIERS)
+# Traversals of two texts.
+PAIRS = ("entailment", "similarity")
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class Family:
 
     objective: ClassVar[Literal["causal", "masked", "denoising"]]
     """What pre-training minimises: −log P of the next token, of masked tokens, or of a text that was damaged."""
+
+    has_control_tokens: ClassVar[bool] = False
+    """Whether its sequences are the paper's, with start, delimiter and extract tokens."""
 
     can_generate: ClassVar[bool] = False
     """Whether `continue_prompts` goes on from prompts with its models."""
@@ -323,3 +329,54 @@ class Family:
     def loss_settings(self, config: PreTrainedConfig) -> SimpleNamespace:
         """What the task's loss reads of a configuration."""
         return SimpleNamespace(problem_type="regression" if is_regression(config) else config.problem_type)
+
+    # ---- The card
+
+    def card_facts(self, model: PreTrainedModel, repo_id: str, is_adapter: bool = False) -> CardFacts:
+        """What the card says of a model.
+
+        Args:
+            repo_id: hub id, or the name that stands for the folder's path.
+            is_adapter: whether the files are an adapter for the model.
+        """
+        config = model.config
+        facts = CardFacts(
+            config=config,
+            class_name=type(model).__name__,
+            num_parameters=f"{model.num_parameters():,}",
+            repo_id=repo_id,
+            model_name=repo_id,
+            model_tag=self.model_tag(config),
+            pipeline_tag=self.pipeline_tag(model),
+            is_of_gpt1=self.has_control_tokens,
+            is_finetuned=self.has_task_head(model),
+            is_adapter=is_adapter,
+            base_model=base_model_of(model),
+        )
+        if facts.is_finetuned:
+            traversal = self.traversal_of(model)
+            facts.is_pair = traversal in PAIRS
+            facts.is_regression = is_regression(config)
+            if not facts.is_regression and not has_choices(traversal):
+                facts.classes = names_of_classes(config)
+        if self.has_auxiliary_loss(model):
+            facts.lm_coef = config.lm_coef
+        return facts
+
+    def model_tag(self, config: PreTrainedConfig) -> str:
+        """The first tag of a model on the hub."""
+        return config.model_type
+
+    def pipeline_tag(self, model: PreTrainedModel) -> str | None:
+        """The hub's name of what a model does; None if there is none."""
+        if self.has_task_head(model):
+            return "multiple-choice" if has_choices(self.traversal_of(model)) else "text-classification"
+        return self.pretraining_tag(model)
+
+    def pretraining_tag(self, model: PreTrainedModel) -> str | None:
+        """The hub's name of what a model without a task head does."""
+        raise NotImplementedError
+
+    def traversal_of(self, model: PreTrainedModel) -> str | None:
+        """The traversal of a model's task; None if another program fine-tuned it."""
+        return model.config.traversal

@@ -23,6 +23,7 @@ from tokenization import TraversalCollator
 from tokenization.rows.tasks import Task
 
 from ..configuration_gpt1 import has_choices
+from ..hub.card import CardFacts
 from .adapters import open_task_adapter
 from .base import CLASSIFIERS, Family
 from .checks import (
@@ -40,6 +41,8 @@ from .task_scores import TaskScores
 DEFAULT_LENGTH = 512  # tokens, where neither model nor tokenizer has a limit
 # Each name of sentence labels, and that of their logits.
 SENTENCE_LOGITS = {"next_sentence_label": "seq_relationship_logits", "sentence_order_label": "sop_logits"}
+# The hub's names of what language models do, by objective; it has none for the repair of texts.
+PRETRAINING_TAGS = {"causal": "text-generation", "masked": "fill-mask", "denoising": None}
 
 
 @dataclass(frozen=True)
@@ -195,3 +198,18 @@ class ClassifierFamily(Family):
 
     def scores_of(self, model: torch.nn.Module, own_model: PreTrainedModel | None = None) -> Callable:
         return TaskScores(model, own_model)
+
+    # ---- The card
+
+    def card_facts(self, model: PreTrainedModel, repo_id: str, is_adapter: bool = False) -> CardFacts:
+        facts = super().card_facts(model, repo_id, is_adapter)
+        if not facts.is_finetuned:
+            facts.objective = self.objective
+            facts.has_sentences = self.has_sentence_loss(model)
+        return facts
+
+    def pretraining_tag(self, model: PreTrainedModel) -> str | None:
+        return PRETRAINING_TAGS[self.objective]
+
+    def traversal_of(self, model: PreTrainedModel) -> str | None:
+        return getattr(model.config, "traversal", None)  # not a field of transformers

@@ -8,11 +8,13 @@ from transformers import (
     BartConfig,
     BartForConditionalGeneration,
     PreTrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from tokenization.corpus.noise import InfillingCollator
 
+from ..hub.card import CardFacts
 from .encoder import NoisyFamily
 
 
@@ -25,6 +27,12 @@ class EncoderDecoderFamily(NoisyFamily):
 
     def is_of_kind(self, config: PreTrainedConfig) -> bool:
         return config.is_encoder_decoder
+
+    def card_facts(self, model: PreTrainedModel, repo_id: str, is_adapter: bool = False) -> CardFacts:
+        facts = super().card_facts(model, repo_id, is_adapter)
+        if not facts.is_finetuned:
+            facts.auto_class = self.auto_class.__name__
+        return facts
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,12 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from tokenization import TraversalCollator, add_control_tokens, open_tokenizer
 from tokenization.errors import UserError
 from tokenization.rows.tasks import Task
+from tokenization.rows.traversals import TRAVERSALS
 from tokenization.text.control_tokens import check_vocabulary
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
+from ..hub.card import CardFacts
 from ..modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TaskModel
 from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel, GPT1LSTMForCausalLM
 from .base import Family
@@ -41,6 +43,7 @@ class GPT1Family(Family):
     task_model_class: type[PreTrainedModel] = GPT1DoubleHeadsModel
 
     objective: ClassVar[str] = "causal"
+    has_control_tokens: ClassVar[bool] = True
     can_generate: ClassVar[bool] = True
     has_example_losses: ClassVar[bool] = True
     is_exact_in_batches: ClassVar[bool] = True
@@ -185,6 +188,20 @@ class GPT1Family(Family):
     def task_logits(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         # The models with the task head alone name them as transformers does.
         return outputs["task_logits"] if "task_logits" in outputs else outputs["logits"]
+
+    # ---- The card
+
+    def card_facts(self, model: PreTrainedModel, repo_id: str, is_adapter: bool = False) -> CardFacts:
+        facts = super().card_facts(model, repo_id, is_adapter)
+        if facts.is_finetuned:
+            facts.sequences = TRAVERSALS[model.config.traversal].form
+        return facts
+
+    def model_tag(self, config: PreTrainedConfig) -> str:
+        return GPT1Config.model_type
+
+    def pretraining_tag(self, model: PreTrainedModel) -> str:
+        return "text-generation" if self.has_lm_head(model) else "feature-extraction"
 
 
 @dataclass(frozen=True)

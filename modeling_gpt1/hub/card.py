@@ -1,32 +1,107 @@
-"""The model card: `hub_card.md` filled from a training run, or from what a model knows of itself.
+"""The model card: `hub_card.md` filled with the facts of a model and, if there was one, of its training run.
 
-Metadata as in https://huggingface.co/docs/hub/model-cards.
+Metadata as in https://huggingface.co/docs/hub/model-cards. A model's family knows its facts: `Family.card_facts`.
 """
 
 import json
 import platform
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-
-from tokenization.rows.traversals import TRAVERSALS
-
-from ..configuration_gpt1 import has_choices, is_regression
-from ..storage.writing import write_atomically
-from .model_kinds import is_of_gpt1, is_task_model, without_adapter
+from transformers import PreTrainedConfig
 
 TEMPLATE_NAME = "hub_card.md"
-# By the objective of another family: the hub's name of the task, if it has one.
-PIPELINE_TAGS = {"causal": "text-generation", "masked": "fill-mask", "denoising": None}
-HYPER_PARAMETERS = "learning_rate lr_scheduler_type warmup_steps per_device_train_batch_size".split()
-HYPER_PARAMETERS += "gradient_accumulation_steps weight_decay max_grad_norm adam_beta1 adam_beta2 adam_epsilon".split()
-HYPER_PARAMETERS += ["optim", "seed"]
 MOST_CLASSES = 20
 TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+
+
+@dataclass
+class CardFacts:
+    """What a model card says. The template `hub_card.md` shows the fields by their names.
+
+    A family fills the first part from a model. The second is of its training: without it the card says that it was
+    written without the run.
+    """
+
+    # ---- The model
+
+    config: PreTrainedConfig
+    """The model's configuration: sizes, traversal, type."""
+    class_name: str
+    """Of the model, such as `GPT1ForCausalLM`."""
+    num_parameters: str
+    """With commas."""
+    repo_id: str
+    """Hub id, or the name that stands for the folder's path."""
+    model_name: str
+    """The title."""
+    model_tag: str
+    """The first tag of the metadata: `gpt1`, or the model's type."""
+    pipeline_tag: str | None
+    """The hub's name of what the model does; None if there is none."""
+    is_of_gpt1: bool
+    """Whether this package's code opens it."""
+    is_finetuned: bool
+    """Whether it has a task head."""
+    is_adapter: bool = False
+    """Whether the files are an adapter of PEFT, not a whole model."""
+    is_pair: bool = False
+    """Whether it reads two texts."""
+    is_regression: bool = False
+    """Whether it gives a number, not a class."""
+    objective: str | None = None
+    """What the pre-training of a model of transformers minimised: "causal", "masked" or "denoising"."""
+    has_sentences: bool = False
+    """Whether this pre-training was also on the relation of two segments."""
+    auto_class: str = "AutoModel"
+    """Opens a model for which the template has no pipeline."""
+    lm_coef: float = 0
+    """λ of the auxiliary objective; 0 without it."""
+    sequences: str | None = None
+    """The form of GPT-1's sequences."""
+    classes: str | None = None
+    """Their names, if the task has any."""
+    base_model: str | None = None
+    """Hub id of the model that it was made from."""
+
+    # ---- Its training
+
+    license: str | None = None
+    """Such as `mit`."""
+    language: str | list[str] | None = None
+    """Such as `en`."""
+    tags: list[str] = field(default_factory=list)
+    """More tags."""
+    task: str | None = None
+    """The hub's name of the task, where it is not `pipeline_tag`."""
+    datasets: list[str] | None = None
+    """Hub ids."""
+    metrics: list[str] | None = None
+    """The hub's names of the metrics."""
+    eval_results: list[EvalResult] | None = None
+    """Entries of the `model-index`."""
+    results: list[dict[str, Any]] = field(default_factory=list)
+    """Name, value and split of each result."""
+    data: dict[str, str] = field(default_factory=dict)
+    """Rows of the first table about the data."""
+    hyper_parameters: dict[str, Any] = field(default_factory=dict)
+    """Rows of the table of settings."""
+    versions: str = ""
+    """Of what the run used."""
+    tokenizer: str = ""
+    """The class of the run's tokenizer."""
+    mask: str | None = None
+    """The mask token."""
+    longest: int | None = None
+    """Tokens beyond which the run cut texts."""
+    limits: list[str] = field(default_factory=list)
+    """More lines of "Limits and bias"."""
+    place: str | None = None
+    """Code that gives the folder of a model that comes with the package."""
 
 
 def read_template() -> str:
@@ -36,121 +111,40 @@ def read_template() -> str:
     return (installed if installed.is_file() else checkout).read_text(encoding="utf-8")
 
 
-# ---- Cards
-
-
-def write_model_card(
-    trainer,
-    *,
-    language: str | list[str] | None = None,
-    license: str | None = None,
-    tags: str | list[str] | None = None,
-    model_name: str | None = None,
-    finetuned_from: str | None = None,
-    tasks: str | list[str] | None = None,
-    dataset_tags: str | list[str] | None = None,
-    dataset: str | list[str] | None = None,
-    dataset_args: str | list[str] | None = None,
-    dataset_split: str | None = None,
-    objective: str | None = None,
-    has_sentences: bool = False,
-) -> None:
-    """Writes the card of a run to `README.md` in the trainer's output folder.
-
-    It has facts of model, data and training, and a `model-index` of the last evaluation. The arguments
-    are those of [`transformers.Trainer.create_model_card`], and `dataset_split`, the name of the evaluated split if
-    there is only one. A pre-training of another family has an `objective`, which may be of two segments, too.
-    """
-    whole = trainer.accelerator.unwrap_model(trainer.model)
-    model = without_adapter(whole)
-    repo_id = getattr(trainer, "hub_model_id", None) or trainer.args.hub_model_id
-    name = model_name or repo_id or Path(trainer.args.output_dir).resolve().name
-    names, hub_names, configurations = map(as_list, (dataset or dataset_tags, dataset_tags, dataset_args))
-    splits = list(trainer.eval_dataset) if isinstance(trainer.eval_dataset, Mapping) else []
-    results = last_evaluation(trainer.state.log_history, splits, dataset_split)
-    tag = (as_list(tasks) or [pipeline_tag_of(model, objective)])[0]
-    index = evaluation_results(results, tag, names, hub_names, configurations) if tag else []
-    card = model_card(
-        model,
-        repo_id or name,
-        model is not whole,
-        license,
-        model_name=name,
-        language=language,
-        base_model=finetuned_from or base_model_of(model),
-        task=tag,
-        tags=[*as_list(tags), *as_list(getattr(model, "model_tags", None))],
-        datasets=hub_names or None,
-        metrics=metric_types(results) or None,
-        eval_results=index or None,
-        results=[{**result, "split": result["split"] and cell(result["split"])} for result in results],
-        hyper_parameters={**hyper_parameters_of(trainer, model), **adapter_of(whole)},
-        data=data_of(trainer, model, names, hub_names, configurations),
-        objective=objective,
-        has_sentences=has_sentences,
-        versions=versions(),
-        tokenizer=type(trainer.processing_class).__name__,
-        mask=getattr(trainer.processing_class, "special_tokens_map", {}).get("mask_token"),
-        longest=getattr(trainer.data_collator, "max_length", None),
-    )
-    write_atomically(Path(trainer.args.output_dir, "README.md"), str(card))
-
-
-def model_card(model, repo_id: str, adapter: bool = False, license: str | None = None, **facts: Any) -> ModelCard:
+def model_card(facts: CardFacts) -> ModelCard:
     """The card of a model, or of an adapter for it: what it is, how it is used, and what is told of its training run.
 
     Args:
-        facts: `language` and other metadata, and what the template shows, such as `data`, `results`,
-            `hyper_parameters` and `limits`.
+        facts: those of `family_of_model(model).card_facts(model, repo_id)`, with more about its training.
     """
-    config, objective = model.config, facts.get("objective")
-    known = {"config": config, "pipeline_tag": pipeline_tag_of(model, objective), "is_adapter": adapter}
-    known |= {"is_of_gpt1": is_of_gpt1(model), "is_finetuned": is_task_model(model), "data": {}, "tokenizer": ""}
-    facts = {
-        **known,
-        "model_name": repo_id,
-        # An Auto class would read the configuration of an adapter's base on the hub.
-        "repo_id": f"snapshot_download({json.dumps(repo_id)})" if adapter else json.dumps(repo_id),
-        "base_model": base_model_of(model),
-        "class_name": type(model).__name__,
-        "auto_class": "AutoModelForSeq2SeqLM" if objective == "denoising" else "AutoModel",
-        "num_parameters": f"{model.num_parameters():,}",
-        "is_pair": getattr(config, "traversal", None) in ("entailment", "similarity"),
-        "is_regression": is_task_model(model) and is_regression(config),
-        "lm_coef": config.lm_coef if hasattr(model, "task_head") and hasattr(model, "lm_head") else 0,
-        "sequences": TRAVERSALS[config.traversal].form if hasattr(model, "task_head") else None,
-        "classes": classes_of(model),
-        **facts,
-    }
-    card_data = {name: facts.get(name) for name in ("language", "base_model", "datasets", "metrics", "eval_results")}
-    card_data |= {"license": license, "pipeline_tag": facts.get("task", facts["pipeline_tag"])}
-    card_data["library_name"] = "peft" if adapter else "transformers"
-    card_data["model_name"] = facts["model_name"] if card_data["eval_results"] else None  # names their entry
-    tags = dict.fromkeys(["gpt1" if is_of_gpt1(model) else config.model_type, *facts.get("tags", ())])
+    card_data = ModelCardData(
+        language=facts.language,
+        license=facts.license,
+        library_name="peft" if facts.is_adapter else "transformers",
+        base_model=facts.base_model,
+        datasets=facts.datasets,
+        metrics=facts.metrics,
+        eval_results=facts.eval_results,
+        model_name=facts.model_name if facts.eval_results else None,  # names their entry
+        pipeline_tag=facts.task or facts.pipeline_tag,
+        tags=list(dict.fromkeys([facts.model_tag, *facts.tags])),
+    )
+    place = json.dumps(facts.repo_id)
+    if facts.is_adapter:  # an Auto class would read the configuration of its base on the hub
+        place = f"snapshot_download({place})"
     template = "---\n{{ card_data }}\n---\n\n" + read_template()
-    return ModelCard.from_template(ModelCardData(**card_data, tags=list(tags)), template_str=template, **facts)
+    return ModelCard.from_template(card_data, template_str=template, **{**vars(facts), "repo_id": place})
 
 
 # ---- Facts of the model
 
 
-def pipeline_tag_of(model, objective: str | None = None) -> str | None:
-    """The hub's name of the task that the model does; another family's by the objective of its pre-training."""
-    if objective is not None:
-        return PIPELINE_TAGS[objective]
-    if not is_task_model(model):
-        return "text-generation" if hasattr(model, "lm_head") else "feature-extraction"
-    return "multiple-choice" if has_choices(model.config.traversal) else "text-classification"
-
-
-def classes_of(model) -> str | None:
-    """The names of the classes, if the task has any."""
-    config = model.config
-    if not is_task_model(model) or is_regression(config) or has_choices(config.traversal):
-        return None
+def names_of_classes(config: PreTrainedConfig) -> str:
+    """The names of the classes, as they stand in a table's cell."""
     names = [re.sub(r"[\[<]", r"\\\g<0>", cell(str(config.id2label[index]))) for index in range(config.num_labels)]
-    more = len(names) - MOST_CLASSES
-    return ", ".join(names[:MOST_CLASSES]) + (f" and {more} more" if more > 0 else "")
+    shown = ", ".join(names[:MOST_CLASSES])
+    num_others = len(names) - MOST_CLASSES
+    return f"{shown} and {num_others} more" if num_others > 0 else shown
 
 
 def base_model_of(model) -> str | None:
@@ -160,52 +154,6 @@ def base_model_of(model) -> str | None:
 
 
 # ---- Facts of the run
-
-
-def data_of(trainer, model, names: list[str], hub_names: list[str], configurations: list[str]) -> dict[str, str]:
-    """The data for training and evaluation, by rows of the card's first table."""
-    facts = {}
-    if names:
-        links = [f"https://huggingface.co/datasets/{hub_name}" for hub_name in hub_names]
-        named = [f"[{name}]({link})" for name, link in zip(names, links, strict=False)]
-        facts["data"] = cell(", ".join([*named, *names[len(named) :]]))
-        facts["data"] += f" ({', '.join(configurations)})" if configurations else ""
-    evaluated = trainer.eval_dataset
-    evaluated = evaluated if isinstance(evaluated, Mapping) else {"evaluation": evaluated}
-    rows = {"training": trainer.train_dataset, **evaluated}
-    if counts := [f"{len(one):,} for {cell(use)}" for use, one in rows.items() if hasattr(one, "__len__")]:
-        facts["examples" if is_task_model(model) else "blocks"] = ", ".join(counts)
-    if trainer.state.num_input_tokens_seen:
-        facts["tokens seen in training"] = f"{trainer.state.num_input_tokens_seen:,}"
-    if words := [record["words_seen"] for record in trainer.state.log_history if "words_seen" in record]:
-        facts["words read in training"] = f"{words[-1]:,}"
-    return facts
-
-
-def hyper_parameters_of(trainer, model) -> dict[str, Any]:
-    """The run's settings: those of the paper's table, and how long it ran."""
-    args, state = trainer.args, trainer.state
-    values = {name: getattr(args, name) for name in HYPER_PARAMETERS}
-    values = {name: getattr(value, "value", value) for name, value in values.items()}  # of enumerations
-    if is_task_model(model):
-        values["lm_coef (λ)"] = model.config.lm_coef if hasattr(model, "lm_head") else 0
-    return {
-        **values,
-        "mixed_precision": trainer.accelerator.mixed_precision,
-        "processes": args.world_size,
-        "batch size per update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "updates": state.global_step,
-        "epochs": round(state.epoch or 0, 2),
-    }
-
-
-def adapter_of(model) -> dict[str, Any]:
-    """The settings of an adapter of PEFT; nothing for a whole model."""
-    if without_adapter(model) is model:
-        return {}
-    config, (trained, _) = model.active_peft_config, model.get_nb_trainable_parameters()
-    settings = {name: getattr(config, name) for name in ("r", "lora_alpha", "lora_dropout") if hasattr(config, name)}
-    return {"adapter": config.peft_type.value, **settings, "trained parameters": f"{trained:,}"}
 
 
 def last_evaluation(

@@ -28,7 +28,7 @@ from tokenization.errors import UserError
 from tokenization.rows.columns import PLACE
 from tokenization.wording import counted
 
-from ..families import without_adapter
+from ..families import family_of_model, without_adapter
 from ..hub.card import model_card
 from ..storage.reading import checksum_of_file
 from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
@@ -356,7 +356,7 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
         own_model.config.architectures = [type(own_model).__name__]
         own_model.config.save_pretrained(str(folder))
         name = trainer.hub_model_id or Path(trainer.args.output_dir).resolve().name
-        card = model_card(own_model, name, adapter=True)
+        card = model_card(family_of_model(own_model).card_facts(own_model, name, is_adapter=True))
         (folder / CARD_NAME).write_text(str(card), encoding="utf-8")
     tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
     if tokenizer is not None:

@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 
 from ..families import Family
 from ..families.classifiers import SENTENCE_LOGITS
-from ..hub.card import write_model_card
 from .measures import perplexity
 from .trainer import GPT1PretrainingTrainer
 
@@ -123,14 +122,6 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
 
     def _flops_per_token(self) -> None:
         return None
-
-    # ---- Hub
-
-    def create_model_card(self, **card_data) -> None:
-        """As in [`GPT1PretrainingTrainer`], with a card that suits any model."""
-        if self.is_world_process_zero():
-            has_sentences = self._num_parts > 1
-            write_model_card(self, objective=self.family.objective, has_sentences=has_sentences, **card_data)
 
 
 def trainer_class_of(family: Family) -> type[GPT1PretrainingTrainer]:

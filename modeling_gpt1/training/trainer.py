@@ -29,10 +29,10 @@ from tokenization import TraversalCollator
 from tokenization.errors import UserError
 
 from ..families import Family, family_of_model, without_adapter
-from ..hub.card import write_model_card
 from ..hub.push import check_right_to_write, explained, log_failure, upload_result
 from ..loss_gpt1 import count_labels, task_loss, task_losses
-from .arguments import check_arguments
+from .arguments import check_arguments, seed_of_data
+from .card import write_model_card
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, set_up_fsdp
@@ -82,8 +82,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         # Processes gather results of one size. The rows that fill a batch are left out again.
         self.accelerator.dataloader_config.even_batches = True
         self.accelerator.dataloader_config.use_seedable_sampler = True  # the other resumes with another order
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        self.accelerator.dataloader_config.data_seed = seed  # else torch's seed of the moment
+        self.accelerator.dataloader_config.data_seed = seed_of_data(self.args)  # else torch's seed of the moment
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
@@ -212,7 +211,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
                 of the evaluated split.
         """
         if self.is_world_process_zero():
-            write_model_card(self, **card_data)
+            write_model_card(self, self.family, **card_data)
 
     def push_to_hub(
         self,

@@ -21,6 +21,7 @@ from support.hub_code import HUB_CODE, HUB_CODE_OF_LSTM, SOURCE
 from transformers import AutoConfig, AutoModel, AutoTokenizer, TrainingArguments
 
 import modeling_gpt1
+from modeling_gpt1.families import family_of_model
 from modeling_gpt1.hub.card import model_card
 from tokenization import GPT1Tokenizer
 
@@ -70,7 +71,8 @@ def class_opened(name: str) -> str:
 
 def code_of(model, folder: Path, trust: bool) -> str:
     """What the model's card gives to open it, with the package or with trust in the code of the folder."""
-    _, with_package, with_trust = model_card(model, str(folder)).text.split("```python\n")
+    card = model_card(family_of_model(model).card_facts(model, str(folder)))
+    _, with_package, with_trust = card.text.split("```python\n")
     return (with_trust if trust else with_package).split("```")[0]
 
 

@@ -5,18 +5,19 @@ import support.pretraining
 import transformers
 import yaml
 from hub.stand_in import faults_of_card
-from huggingface_hub import ModelCardData
+from huggingface_hub import ModelCard, ModelCardData
 from support.finetuning import CASES, make_double_heads_model, make_finetuning_trainer, make_letter_tokenizer
 from support.launch import IS_AFTER_5_17
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMDoubleHeadsModel, GPT1Model
+from modeling_gpt1.families import family_of_model
 from modeling_gpt1.hub.card import (
     base_model_of,
-    classes_of,
     evaluation_results,
     last_evaluation,
     metric_types,
     model_card,
+    names_of_classes,
     versions,
 )
 
@@ -42,6 +43,10 @@ learning_rate 0.05, lr_scheduler_type linear, warmup_steps 0, per_device_train_b
 gradient_accumulation_steps 2, weight_decay 0.01, max_grad_norm 1.0, adam_beta1 0.9, adam_beta2 0.999,
 adam_epsilon 1e-08, optim sgd, seed 42, lm_coef (λ) 0.5, mixed_precision no, processes 1, batch size per update 8,
 updates 3, epochs 1.0"""
+
+
+def card_of(model, repo_id: str) -> ModelCard:
+    return model_card(family_of_model(model).card_facts(model, repo_id))
 
 
 def accuracy(prediction) -> dict[str, float]:
@@ -98,7 +103,7 @@ FACTS = {
 
 @pytest.mark.parametrize(("model_class", "facts"), FACTS.items())
 def test_the_card_of_a_model_alone(tiny_model, model_class, facts):
-    card = str(model_card(tiny_model(model_class, traversal="multiple_choice", lm_coef=0.25), "me/choices"))
+    card = str(card_of(tiny_model(model_class, traversal="multiple_choice", lm_coef=0.25), "me/choices"))
     metadata = {"library_name": "transformers", "pipeline_tag": "multiple-choice"}  # no language that was not given
     assert yaml.safe_load(card.split("---")[1]) == {**metadata, "tags": ["gpt1"]}
     for part in (
@@ -163,7 +168,8 @@ def test_the_code_of_the_card_runs(case, tmp_path, capsys, tiny_config):
     tokenizer.add_control_tokens(model)
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path)
-    exec(compile(model_card(model, str(tmp_path)).text.split("```python\n")[1].split("```")[0], "card", "exec"), {})
+    code = card_of(model, str(tmp_path)).text.split("```python\n")[1].split("```")[0]
+    exec(compile(code, "card", "exec"), {})
     shown = {"multiple_choice": "[[0.", "language model": "'generated_text': 'it was", "base model": "torch.Size([1, "}
     printed = capsys.readouterr().out
     assert shown.get(case, "'label': 'LABEL_") in printed and "it was  " not in printed
@@ -200,12 +206,12 @@ def test_metrics_have_the_names_of_the_hub():
 def test_names_of_classes():
     model = make_double_heads_model("classification", make_letter_tokenizer())
     model.config.id2label = {index: f"class {index}" for index in range(20)}
-    assert classes_of(model) == ", ".join(f"class {index}" for index in range(20))
+    assert names_of_classes(model.config) == ", ".join(f"class {index}" for index in range(20))
     model.config.id2label = {index: f"class {index}" for index in range(23)}
-    assert classes_of(model) == ", ".join(f"class {index}" for index in range(20)) + " and 3 more"
+    assert names_of_classes(model.config) == ", ".join(f"class {index}" for index in range(20)) + " and 3 more"
     if IS_AFTER_5_17:  # before, transformers refuses class names that are not text
         model.config.id2label = {0: 0, 1: 1, 2: 2}
-        assert classes_of(model) == "0, 1, 2"
+        assert names_of_classes(model.config) == "0, 1, 2"
 
 
 def test_names_do_not_break_a_table(tmp_path):

@@ -1,0 +1,144 @@
+"""The model card of a run: facts of its data, settings and results, beside what the model's family knows of it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase, Trainer
+
+from ..families import Family, without_adapter
+from ..hub.card import as_list, cell, evaluation_results, last_evaluation, metric_types, model_card, versions
+from ..storage.writing import write_atomically
+from .arguments import rows_per_update
+
+HYPER_PARAMETERS = (
+    "learning_rate",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "weight_decay",
+    "max_grad_norm",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "optim",
+    "seed",
+)
+OF_ADAPTERS = ("r", "lora_alpha", "lora_dropout")
+
+
+def write_model_card(
+    trainer: Trainer,
+    family: Family,
+    *,
+    language: str | list[str] | None = None,
+    license: str | None = None,
+    tags: str | list[str] | None = None,
+    model_name: str | None = None,
+    finetuned_from: str | None = None,
+    tasks: str | list[str] | None = None,
+    dataset_tags: str | list[str] | None = None,
+    dataset: str | list[str] | None = None,
+    dataset_args: str | list[str] | None = None,
+    dataset_split: str | None = None,
+) -> None:
+    """Writes the card of a run to `README.md` in the trainer's output folder.
+
+    It has facts of model, data and training, and a `model-index` of the last evaluation.
+
+    Args:
+        trainer: of the run.
+        family: of its model.
+        language, license, tags, model_name, finetuned_from, tasks, dataset_tags, dataset, dataset_args: as in
+            [`transformers.Trainer.create_model_card`].
+        dataset_split: the name of the evaluated split if there is only one.
+    """
+    whole = trainer.accelerator.unwrap_model(trainer.model)
+    model = without_adapter(whole)
+    repo_id = trainer.hub_model_id or trainer.args.hub_model_id
+    name = model_name or repo_id or Path(trainer.args.output_dir).resolve().name
+    facts = family.card_facts(model, repo_id or name, is_adapter=model is not whole)
+    names = as_list(dataset or dataset_tags)
+    hub_names = as_list(dataset_tags)
+    configurations = as_list(dataset_args)
+    splits = list(trainer.eval_dataset) if isinstance(trainer.eval_dataset, Mapping) else []
+    results = last_evaluation(trainer.state.log_history, splits, dataset_split)
+    task = as_list(tasks)[0] if tasks else facts.pipeline_tag
+    index = evaluation_results(results, task, names, hub_names, configurations) if task else []
+    tokenizer = trainer.processing_class
+    facts = replace(
+        facts,
+        model_name=name,
+        base_model=finetuned_from or facts.base_model,
+        license=license,
+        language=language,
+        tags=[*as_list(tags), *as_list(model.model_tags)],
+        task=task,
+        datasets=hub_names or None,
+        metrics=metric_types(results) or None,
+        eval_results=index or None,
+        results=[{**result, "split": result["split"] and cell(result["split"])} for result in results],
+        data=data_of(trainer, facts.is_finetuned, names, hub_names, configurations),
+        hyper_parameters={**hyper_parameters_of(trainer, family), **adapter_of(whole)},
+        versions=versions(),
+        tokenizer=type(tokenizer).__name__,
+        mask=tokenizer.mask_token if isinstance(tokenizer, PreTrainedTokenizerBase) else None,
+        longest=getattr(trainer.data_collator, "max_length", None),  # any collator may be given
+    )
+    write_atomically(Path(trainer.args.output_dir, "README.md"), str(model_card(facts)))
+
+
+def data_of(
+    trainer: Trainer, is_finetuned: bool, names: list[str], hub_names: list[str], configurations: list[str]
+) -> dict[str, str]:
+    """The data for training and evaluation, by rows of the card's first table."""
+    facts = {}
+    if names:
+        links = [f"https://huggingface.co/datasets/{hub_name}" for hub_name in hub_names]
+        named = [f"[{name}]({link})" for name, link in zip(names, links, strict=False)]
+        facts["data"] = cell(", ".join([*named, *names[len(named) :]]))
+        if configurations:
+            facts["data"] += f" ({', '.join(configurations)})"
+    evaluated = trainer.eval_dataset
+    if not isinstance(evaluated, Mapping):
+        evaluated = {"evaluation": evaluated}
+    rows = {"training": trainer.train_dataset, **evaluated}
+    counts = [f"{len(one):,} for {cell(use)}" for use, one in rows.items() if hasattr(one, "__len__")]
+    if counts:
+        facts["examples" if is_finetuned else "blocks"] = ", ".join(counts)
+    if trainer.state.num_input_tokens_seen:
+        facts["tokens seen in training"] = f"{trainer.state.num_input_tokens_seen:,}"
+    words = [record["words_seen"] for record in trainer.state.log_history if "words_seen" in record]
+    if words:
+        facts["words read in training"] = f"{words[-1]:,}"
+    return facts
+
+
+def hyper_parameters_of(trainer: Trainer, family: Family) -> dict[str, Any]:
+    """The run's settings: those of the paper's table, and how long it ran."""
+    args, state = trainer.args, trainer.state
+    model = without_adapter(trainer.accelerator.unwrap_model(trainer.model))
+    values = {name: getattr(args, name) for name in HYPER_PARAMETERS}
+    values = {name: getattr(value, "value", value) for name, value in values.items()}  # of enumerations
+    if family.has_task_head(model):
+        values["lm_coef (λ)"] = model.config.lm_coef if family.has_auxiliary_loss(model) else 0
+    return {
+        **values,
+        "mixed_precision": trainer.accelerator.mixed_precision,
+        "processes": args.world_size,
+        "batch size per update": rows_per_update(args),
+        "updates": state.global_step,
+        "epochs": round(state.epoch or 0, 2),
+    }
+
+
+def adapter_of(model) -> dict[str, Any]:
+    """The settings of an adapter of PEFT; nothing for a whole model."""
+    if without_adapter(model) is model:
+        return {}
+    config = model.active_peft_config
+    num_trained, _ = model.get_nb_trainable_parameters()
+    settings = {name: getattr(config, name) for name in OF_ADAPTERS if hasattr(config, name)}
+    return {"adapter": config.peft_type.value, **settings, "trained parameters": f"{num_trained:,}"}
