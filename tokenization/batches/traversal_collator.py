@@ -178,9 +178,8 @@ class TraversalCollator:
 
     def _counted(self, rows: Iterable[Mapping], source: str) -> Iterator["_CountedRow"]:
         """Reads the texts of rows, each different one of some rows once."""
-        if not isinstance(rows, Iterable):
-            rows = (rows[place] for place in range(len(rows)))
-        named = ((f"Row {row.get(PLACE, place)} of {source}", row) for place, row in enumerate(rows))
+        each = rows if isinstance(rows, Iterable) else map(rows.__getitem__, range(len(rows)))
+        named = ((f"Row {row.get(PLACE, place)} of {source}", row) for place, row in enumerate(each))
         while chunk := list(islice(named, ROWS_READ_AT_ONCE)):
             texts = [self._texts(row, name) for name, row in chunk]
             different = list(dict.fromkeys(chain.from_iterable(texts)))
