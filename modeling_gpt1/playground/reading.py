@@ -13,22 +13,27 @@ from transformers import PreTrainedTokenizerBase
 
 from tokenization import GPT1Tokenizer, TraversalCollator, open_tokenizer
 from tokenization.errors import UserError
-from tokenization.rows.traversals import TRAVERSALS
+from tokenization.rows.traversals import TRAVERSALS, Traversal
 from tokenization.text.control_tokens import CONTROL_TOKENS, check_vocabulary
 from tokenization.text.tokenization_gpt1 import END_OF_WORD, NEWLINE
 
 from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
 from ..configuration_gpt1 import has_choices, is_regression
 from ..conversion import CLASSES
+from ..families import Family, family_of_model
 from ..inference.devices import default_device
 from ..modeling_gpt1 import CACHE
 
+
+def _boxes_of(traversal: Traversal) -> dict[str, str]:
+    if traversal.has_choices:
+        return {"first": traversal.roles[0], "question": "question", "answers": "answer"}
+    parts = [role.replace("_", " ") for role in traversal.roles]
+    return dict(zip(("first", "second"), parts, strict=False))
+
+
 # The text boxes of each traversal and the part that each box holds. None is a language model without a task.
-BOXES = {None: {"first": "text"}}
-for _name, _kind in TRAVERSALS.items():
-    BOXES[_name] = dict(zip(("first", "second"), (role.replace("_", " ") for role in _kind.roles), strict=False))
-    if _kind.has_choices:
-        BOXES[_name] = {"first": _kind.roles[0], "question": "question", "answers": "answer"}
+BOXES = {None: {"first": "text"}, **{name: _boxes_of(traversal) for name, traversal in TRAVERSALS.items()}}
 ROLES = {"text a": "text_a", "text b": "text_b", "answer": "choices"}  # parts that the collator names differently
 # A model without a head opens as a language model, whose head is tied to the embeddings.
 MODEL_CLASSES = {**CLASSES, "GPT1Model": GPT1ForCausalLM, "OpenAIGPTModel": GPT1ForCausalLM}
@@ -57,11 +62,15 @@ class ShownToken:
 class Reading:
     """Everything that a model says about an input."""
 
-    titles: list[str]  # of the sequences
-    sequences: list[list[ShownToken]]  # the tokens of each sequence of the traversal
-    scores: list[tuple[str, float]]  # probability of each class or choice, or value of a regression, by name
+    titles: list[str]
+    """Of the sequences."""
+    sequences: list[list[ShownToken]]
+    """The tokens of each sequence of the traversal."""
+    scores: list[tuple[str, float]]
+    """By name the probability of each class or choice, or the value of a regression."""
     is_regression: bool
-    notes: list[str]  # what a person should know, such as cut texts or a missing head
+    notes: list[str]
+    """What a person should know, such as cut texts or a missing head."""
 
 
 # ---- Opening
@@ -77,6 +86,15 @@ class Opened:
     traversal: str | None
 
     @property
+    def family(self) -> Family:
+        return family_of_model(self.model)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether a pair of texts is read in both orders."""
+        return self.traversal is not None and TRAVERSALS[self.traversal].is_symmetric
+
+    @property
     def max_length(self) -> int:
         return min(self.model.config.max_position_embeddings, self.tokenizer.model_max_length, MOST_TOKENS)
 
@@ -87,7 +105,7 @@ class Opened:
 
     @property
     def has_lm_head(self) -> bool:
-        return hasattr(self.model, "lm_head")
+        return self.family.has_lm_head(self.model)
 
 
 def open_model(source: str, name: str) -> Opened:
@@ -99,10 +117,10 @@ def open_model(source: str, name: str) -> Opened:
     folder = source if Path(source).is_dir() else snapshot_download(source, allow_patterns=NEEDED_FILES)
     config, _ = GPT1Config.get_config_dict(folder)
     if config.get("model_type") != GPT1Config.model_type:
-        opens = "This page opens gpt1, openai-gpt and gpt2 models."
-        raise PlaygroundError(f"“{name}” is of type “{config.get('model_type')}”. {opens}")
-    known = [MODEL_CLASSES[one] for one in config.get("architectures") or [] if one in MODEL_CLASSES]
-    model_class = (known or [GPT1ForCausalLM if config.get("traversal") is None else GPT1DoubleHeadsModel])[0]
+        raise PlaygroundError(
+            f"“{name}” is of type “{config.get('model_type')}”. This page opens gpt1, openai-gpt and gpt2 models."
+        )
+    model_class = _class_as_saved(config)
     model, loaded = model_class.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
     if loaded["missing_keys"]:
         missing = ", ".join(sorted(loaded["missing_keys"]))
@@ -112,8 +130,17 @@ def open_model(source: str, name: str) -> Opened:
         check_vocabulary(model.config, tokenizer)
     except ValueError as error:
         raise PlaygroundError(f"“{name}”: {error}") from error
-    traversal = model.config.traversal if hasattr(model, "task_head") else None
+    has_task = family_of_model(model).has_task_head(model)
+    traversal = model.config.traversal if has_task else None
     return Opened(name, model.eval().to(default_device()), tokenizer, traversal)
+
+
+def _class_as_saved(config: dict) -> type[torch.nn.Module]:
+    """The class with the heads that a model was saved with; without its name, the one that its traversal needs."""
+    for architecture in config.get("architectures") or []:
+        if architecture in MODEL_CLASSES:
+            return MODEL_CLASSES[architecture]
+    return GPT1ForCausalLM if config.get("traversal") is None else GPT1DoubleHeadsModel
 
 
 # ---- Reading
@@ -127,46 +154,69 @@ def read(opened: Opened, boxes: dict[str, str]) -> Reading:
     """
     texts = check_texts(opened, boxes)
     if opened.traversal is None:
-        rows, scores = [encode(opened, texts["text"])[: opened.max_length]], []
+        rows = [encode(opened, texts["text"])[: opened.max_length]]
+        scores = []
     else:
         batch = make_batch(opened, texts)
+        inputs = {name: tensor.to(opened.model.device) for name, tensor in batch.items()}
         with torch.inference_mode():
-            outputs = opened.model(**{name: tensor.to(opened.model.device) for name, tensor in batch.items()})
+            outputs = opened.model(**inputs)
+        rows = rows_of(batch)
         scores = scores_of(opened, outputs, texts)
-        ids, masks = (batch[name].flatten(0, -2).tolist() for name in ("input_ids", "attention_mask"))
-        rows = [row[: sum(mask)] for row, mask in zip(ids, masks, strict=True)]
     sequences = [show_sequence(opened, row, index, texts) for index, row in enumerate(rows)]
-    titles = ["Sequence"] if len(rows) == 1 else [f"Answer {number + 1}" for number in range(len(rows))]
     return Reading(
-        ["Text a first", "Text b first"] if opened.traversal == "similarity" else titles,
-        sequences,
-        scores,
-        opened.traversal is not None and is_regression(opened.model.config),
-        notes_about(opened, texts, sequences),
+        titles=titles_of(opened, len(rows)),
+        sequences=sequences,
+        scores=scores,
+        is_regression=opened.traversal is not None and is_regression(opened.model.config),
+        notes=notes_about(opened, texts, sequences),
     )
+
+
+def rows_of(batch: dict[str, torch.Tensor]) -> list[list[int]]:
+    """The ids of each sequence of a batch, without padding."""
+    ids = batch["input_ids"].flatten(0, -2).tolist()
+    lengths = batch["attention_mask"].flatten(0, -2).sum(-1).tolist()
+    return [row[:length] for row, length in zip(ids, lengths, strict=True)]
+
+
+def titles_of(opened: Opened, num_sequences: int) -> list[str]:
+    if opened.is_symmetric:
+        return ["Text a first", "Text b first"]
+    if num_sequences == 1:
+        return ["Sequence"]
+    return [f"Answer {number}" for number in range(1, num_sequences + 1)]
 
 
 def check_texts(opened: Opened, boxes: dict[str, str]) -> dict[str, str | list[str]]:
     """The stripped text of each part. Answers become a list; an empty question is left out."""
-    texts = {part: (boxes.get(box) or "").strip() for box, part in BOXES[opened.traversal].items()}
-    for part, text in texts.items():
-        check_text(opened, part, text, may_be_empty=part in ("question", "answer"))
+    texts = {}
+    for box, part in BOXES[opened.traversal].items():
+        texts[part] = (boxes.get(box) or "").strip()
+        check_text(opened, part, texts[part], may_be_empty=part in ("question", "answer"))
     if "question" in texts and not encode(opened, texts["question"]):
         del texts["question"]
     if "answer" in texts:
-        texts["answer"] = [line.strip() for line in texts["answer"].splitlines() if line.strip()]
-        if not 1 <= len(texts["answer"]) <= MOST_ANSWERS:
-            needed = f"Write 1 to {MOST_ANSWERS}, each on a line of its own."
-            raise PlaygroundError(f"There are {len(texts['answer'])} answers. {needed}")
-        for number, answer in enumerate(texts["answer"], start=1):
-            check_text(opened, f"answer {number}", answer)
+        texts["answer"] = check_answers(opened, texts["answer"])
     return texts
+
+
+def check_answers(opened: Opened, lines: str) -> list[str]:
+    answers = [line.strip() for line in lines.splitlines() if line.strip()]
+    if not 1 <= len(answers) <= MOST_ANSWERS:
+        raise PlaygroundError(
+            f"There are {len(answers)} answers. Write 1 to {MOST_ANSWERS}, each on a line of its own."
+        )
+    for number, answer in enumerate(answers, start=1):
+        check_text(opened, f"answer {number}", answer)
+    return answers
 
 
 def check_text(opened: Opened, part: str, text: str, may_be_empty: bool = False) -> None:
     if len(text) > MOST_CHARACTERS:
-        most = f"this page accepts at most {MOST_CHARACTERS:,}"
-        raise PlaygroundError(f"The {part} has {len(text):,} characters; {most}. Shorten it.")
+        raise PlaygroundError(
+            f"The {part} has {len(text):,} characters; this page accepts at most {MOST_CHARACTERS:,}. Shorten it."
+        )
     if not may_be_empty and not encode(opened, text):
         raise PlaygroundError(f"The {part} is empty. Write at least one word.")
 
@@ -195,12 +245,18 @@ def token_losses(opened: Opened, ids: list[int]) -> list[float | None]:
 def show_sequence(opened: Opened, ids: list[int], index: int, texts: dict) -> list[ShownToken]:
     """The tokens of a sequence without padding; `index` is its place in the example."""
     num_question = len(encode(opened, texts.get("question", "")))
-    kinds, losses = kinds_of(opened, ids, index, num_question), token_losses(opened, ids)
+    pieces = pieces_of(opened.tokenizer, ids)
+    kinds = kinds_of(opened, ids, index, num_question)
+    losses = token_losses(opened, ids)
     shown = []
-    for piece, kind, loss in zip(pieces_of(opened.tokenizer, ids), kinds, losses, strict=True):
-        is_whole = kind == "control" or piece == NEWLINE or piece.endswith(END_OF_WORD)
-        text = "↵" if piece == NEWLINE and kind != "control" else piece.removesuffix(END_OF_WORD)
-        shown.append(ShownToken(text, kind, loss, ends_word=is_whole))
+    for piece, kind, loss in zip(pieces, kinds, losses, strict=True):
+        if kind == "control":
+            shown.append(ShownToken(piece, kind, loss))
+        elif piece == NEWLINE:
+            shown.append(ShownToken("↵", kind, loss))
+        else:
+            ends_word = piece.endswith(END_OF_WORD)
+            shown.append(ShownToken(piece.removesuffix(END_OF_WORD), kind, loss, ends_word))
     return shown
 
 
@@ -208,15 +264,25 @@ def kinds_of(opened: Opened, ids: list[int], index: int, num_question: int) -> l
     """The part of the input, or "control", of each token; `num_question` is the question's length untruncated."""
     if opened.traversal is None:
         return ["text"] * len(ids)
-    parts = [part for part in BOXES[opened.traversal].values() if part != "question"]
-    if opened.traversal == "similarity" and index == 1:
-        parts.reverse()  # its second sequence has the other order
-    num_first = ids.index(opened.control_ids[1]) - 1 if len(parts) > 1 else len(ids) - 2
-    # The question gives up tokens only after the context is down to one.
-    num_question = min(num_question, num_first - 1)
-    kinds = ["control", *parts[:1] * (num_first - num_question), *["question"] * num_question]
-    kinds += parts[-1:] * (len(ids) - len(kinds))
-    return ["control" if token_id in opened.control_ids else kind for token_id, kind in zip(ids, kinds, strict=True)]
+    segments = [part for part in BOXES[opened.traversal].values() if part != "question"]
+    if opened.is_symmetric and index == 1:
+        segments.reverse()  # its second sequence has the other order
+    _, delimiter_id, _ = opened.control_ids
+    kinds, number = [], 0
+    for token_id in ids:
+        if token_id in opened.control_ids:
+            kinds.append("control")
+        else:
+            kinds.append(segments[number])
+        if token_id == delimiter_id:
+            number += 1
+    if num_question:
+        # The question ends the first segment. It gives up tokens only after the context is down to one.
+        num_first = kinds.count(segments[0])
+        num_question = min(num_question, num_first - 1)
+        end = 1 + num_first
+        kinds[end - num_question : end] = ["question"] * num_question
+    return kinds
 
 
 def pieces_of(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
@@ -224,19 +290,25 @@ def pieces_of(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
     if isinstance(tokenizer, GPT1Tokenizer):
         return tokenizer.convert_ids_to_tokens(ids)
     texts = [tokenizer.decode([token_id]) for token_id in ids]
-    starts_word = [text[:1].isspace() for text in texts[1:]] + [True]
-    pieces = [text.strip(" ") + END_OF_WORD * ends for text, ends in zip(texts, starts_word, strict=True)]
-    return [NEWLINE if text == "\n" else piece for text, piece in zip(texts, pieces, strict=True)]
+    pieces = []
+    for number, text in enumerate(texts):
+        is_last = number + 1 == len(texts)
+        ends_word = is_last or texts[number + 1][:1].isspace()
+        if text == "\n":
+            pieces.append(NEWLINE)
+        elif ends_word:
+            pieces.append(text.strip(" ") + END_OF_WORD)
+        else:
+            pieces.append(text.strip(" "))
+    return pieces
 
 
 def notes_about(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) -> list[str]:
     """Whether not all of the texts fitted, and which head is missing."""
     notes = []
-    for index, tokens in enumerate(sequences):
-        given = [text[index] if isinstance(text, list) else text for text in texts.values()]
-        if sum(token.kind != "control" for token in tokens) < sum(len(encode(opened, text)) for text in given):
-            reader = "page" if opened.max_length == MOST_TOKENS else "model"
-            notes = [f"The {reader} reads {opened.max_length} tokens at most. What is not shown was cut."]
+    if any(was_cut(opened, texts, index, tokens) for index, tokens in enumerate(sequences)):
+        reader = "page" if opened.max_length == MOST_TOKENS else "model"
+        notes.append(f"The {reader} reads {opened.max_length} tokens at most. What is not shown was cut.")
     if opened.traversal is None:
         notes.append("This model has no task head: it has no classes to choose from.")
     elif not opened.has_lm_head:
@@ -244,20 +316,31 @@ def notes_about(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) 
     return notes
 
 
+def was_cut(opened: Opened, texts: dict, index: int, tokens: list[ShownToken]) -> bool:
+    """Whether a sequence has fewer tokens than its texts."""
+    given = [text[index] if isinstance(text, list) else text for text in texts.values()]
+    num_given = sum(len(encode(opened, text)) for text in given)
+    num_shown = sum(token.kind != "control" for token in tokens)
+    return num_shown < num_given
+
+
 def scores_of(opened: Opened, outputs, texts: dict) -> list[tuple[str, float]]:
-    logits = (outputs.task_logits if opened.has_lm_head else outputs.logits)[0].float()
+    """The name and score of each class or choice, or the name and value of a regression."""
+    config = opened.model.config
+    logits = opened.family.task_logits(outputs)[0].float()
+    if is_regression(config):
+        column = (config.columns or {}).get("label", "label")
+        name = "score" if column == "label" else column  # `id2label` has only "LABEL_0"
+        return [(name, logits.item())]
     if has_choices(opened.traversal):
         names = texts["answer"]
-    elif is_regression(opened.model.config):
-        column = (opened.model.config.columns or {}).get("label", "label")
-        names = ["score" if column == "label" else column]  # of which `id2label` has only "LABEL_0"
     else:
-        names = [str(opened.model.config.id2label[index]) for index in range(len(logits))]
-    if opened.model.config.problem_type == "multi_label_classification":
-        logits = logits.sigmoid()
-    elif not is_regression(opened.model.config):
-        logits = logits.softmax(-1)
-    return list(zip(names, logits.tolist(), strict=True))
+        names = [str(config.id2label[index]) for index in range(len(logits))]
+    if config.problem_type == "multi_label_classification":
+        scores = logits.sigmoid()
+    else:
+        scores = logits.softmax(-1)
+    return list(zip(names, scores.tolist(), strict=True))
 
 
 # ---- Going on
@@ -274,19 +357,28 @@ def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> t
     if not opened.has_lm_head:
         raise PlaygroundError("This model has no language-model head to continue a text with. Open one that has.")
     parts = BOXES[opened.traversal]
-    given = {part: (boxes.get(box) or "").strip() for box, part in parts.items() if box in ("first", "question")}
-    for part, text in given.items():
-        check_text(opened, part, text, may_be_empty=part == "question")
-    given = {part: ids for part, text in given.items() if (ids := encode(opened, text))}
+    given = {}
+    for box in ("first", "question"):
+        if box in parts:
+            text = (boxes.get(box) or "").strip()
+            check_text(opened, parts[box], text, may_be_empty=box == "question")
+            ids = encode(opened, text)
+            if ids:
+                given[parts[box]] = ids
     ids = [token_id for of_part in given.values() for token_id in of_part]
+    words = list(given)
     start_id, delimiter_id, _ = opened.control_ids
-    before = [] if opened.traversal is None else [start_id]
-    after = [delimiter_id] if len(parts) > 1 else []
+    before, after = [], []
+    if opened.traversal is not None:
+        before = [start_id]
+        words.insert(0, "[s]")
+    if len(parts) > 1:
+        after = [delimiter_id]
+        words.append("[$]")
     room = opened.max_length - max_new_tokens - len(before) - len(after)
-    words = " ".join([*["[s]"] * len(before), *given, *["[$]"] * len(after)])
     if len(ids) > room:
-        words += f" (only the last {room} of {len(ids)} tokens)"
-    return [*before, *ids[-room:], *after], words
+        words.append(f"(only the last {room} of {len(ids)} tokens)")
+    return [*before, *ids[-room:], *after], " ".join(words)
 
 
 def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature: float) -> Iterator[str]:
@@ -294,21 +386,30 @@ def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature
 
     `[e]`, or the end-of-text token of a model without it, ends it earlier. Temperature 0 takes the most likely token.
     """
-    tokenizer, writer = opened.tokenizer, language_model(opened.model)
+    tokenizer = opened.tokenizer
     is_own = isinstance(tokenizer, GPT1Tokenizer)
     start_id, delimiter_id, extract_id = opened.control_ids
-    end_id = (None if is_own else tokenizer.eos_token_id) if extract_id is None else extract_id  # GPT-1's is `<unk>`
-    arguments = {
-        **{"max_new_tokens": 1, "return_dict_in_generate": True},
+    if extract_id is not None:
+        end_id = extract_id
+    else:
+        end_id = None if is_own else tokenizer.eos_token_id  # GPT-1's is `<unk>`
+    options = {
+        "max_new_tokens": 1,
+        "return_dict_in_generate": True,
         "suppress_tokens": sorted({start_id, delimiter_id, tokenizer.unk_token_id} - {end_id, None}),
         "eos_token_id": end_id,
         "pad_token_id": tokenizer.pad_token_id,
-        **({"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}),
+        "do_sample": temperature > 0,
     }
-    ids, cache = torch.tensor([prompt], device=opened.model.device), None
+    if temperature > 0:
+        options["temperature"] = temperature
+    writer = language_model(opened.model)
+    ids = torch.tensor([prompt], device=opened.model.device)
+    cache = None
     for _ in range(max_new_tokens):
-        found = writer.generate(ids, attention_mask=torch.ones_like(ids), **{CACHE: cache}, **arguments)
-        ids, cache = found.sequences, getattr(found, CACHE)
+        found = writer.generate(ids, attention_mask=torch.ones_like(ids), **{CACHE: cache}, **options)
+        ids = found.sequences
+        cache = getattr(found, CACHE)
         if ids[0, -1] == end_id:
             break
         # Other tokenizers may have no clean-up rules.
@@ -321,5 +422,6 @@ def language_model(model: torch.nn.Module) -> GPT1ForCausalLM:
         return model
     with torch.device("meta"):
         writer = GPT1ForCausalLM(model.config)
-    writer.transformer, writer.lm_head = model.transformer, model.lm_head
+    writer.transformer = model.transformer
+    writer.lm_head = model.lm_head
     return writer.eval()
