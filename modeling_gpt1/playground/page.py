@@ -3,7 +3,7 @@
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -59,24 +59,7 @@ def build_page(models: list[str]):
             with gradio.Column(scale=2, min_width=320):
                 listed = gradio.Radio(names, value=names[0], label="Model", elem_id="listed")
                 status = gradio.HTML(elem_id="status")
-                boxes = [
-                    gradio.Textbox(
-                        label=label,
-                        placeholder=placeholder,
-                        lines=1 if box == "question" else 4,
-                        max_lines=12,
-                        visible=False,
-                        elem_id=box,
-                    )
-                    for box, (label, placeholder) in LABELS.items()
-                ]
-                gradio.Examples(
-                    list(EXAMPLES.values()),
-                    boxes,
-                    example_labels=list(EXAMPLES),
-                    elem_id="examples",
-                    api_visibility="private",
-                )
+                boxes = make_boxes(gradio)
                 read_button = gradio.Button("Read", variant="primary", elem_id="read")
                 with gradio.Row():
                     write_button = gradio.Button("Continue", elem_id="write")
@@ -110,26 +93,74 @@ def build_page(models: list[str]):
             **together,
         )
     page.queue(max_size=MOST_WAITING, api_open=False)
-    font = ["system-ui", "DejaVu Sans", "sans-serif"]  # fonts of the reader's machine: nothing is fetched
-    mono = ["ui-monospace", "DejaVu Sans Mono", "monospace"]
-    theme = gradio.themes.Default(primary_hue="blue", font=font, font_mono=mono).set(
+    launch_arguments = {
+        "theme": make_theme(gradio),
+        "css_paths": FOLDER / "look.css",
+        "footer_links": [],
+        "ssr_mode": False,
+        "max_file_size": 0,
+    }
+    return page, launch_arguments
+
+
+def make_boxes(gradio) -> list:
+    """The text boxes, which are hidden until a model is open, and the examples that fill them."""
+    boxes = []
+    for box, (label, placeholder) in LABELS.items():
+        boxes.append(
+            gradio.Textbox(
+                label=label,
+                placeholder=placeholder,
+                lines=1 if box == "question" else 4,
+                max_lines=12,
+                visible=False,
+                elem_id=box,
+            )
+        )
+    gradio.Examples(
+        list(EXAMPLES.values()),
+        boxes,
+        example_labels=list(EXAMPLES),
+        elem_id="examples",
+        api_visibility="private",
+    )
+    return boxes
+
+
+def make_theme(gradio):
+    """Colours and fonts; the fonts are those of the reader's machine, so nothing is fetched."""
+    theme = gradio.themes.Default(
+        primary_hue="blue",
+        font=["system-ui", "DejaVu Sans", "sans-serif"],
+        font_mono=["ui-monospace", "DejaVu Sans Mono", "monospace"],
+    )
+    return theme.set(
         input_placeholder_color="*neutral_500",
         input_placeholder_color_dark="*neutral_400",
         button_primary_background_fill="*primary_600",
         button_primary_background_fill_hover="*primary_700",
     )
-    look = {"theme": theme, "css_paths": FOLDER / "look.css", "footer_links": []}
-    return page, {**look, "ssr_mode": False, "max_file_size": 0}
 
 
 def short_names(models: list[str]) -> dict[str, str]:
     """Models by the name that visitors see: a hub id, or the shortest end of a folder's path that is free."""
-    paths = {Path(model).resolve().parts if Path(model).is_dir() else (model,): model for model in models}
+    paths = {}  # each folder once, however it was written
+    for model in models:
+        parts = Path(model).resolve().parts if Path(model).is_dir() else (model,)
+        paths[parts] = model
     names = {}
-    for path, model in paths.items():
-        ends = ["/".join(path[-count:]) for count in range(1, len(path) + 1)]
-        names[next((end for end in ends if end not in names), ends[-1])] = model
+    for parts, model in paths.items():
+        names[_free_name(parts, names)] = model
     return names
+
+
+def _free_name(parts: tuple[str, ...], taken: Collection[str]) -> str:
+    """The shortest end of a path that is no other's name."""
+    for count in range(1, len(parts) + 1):
+        name = "/".join(parts[-count:])
+        if name not in taken:
+            break
+    return name
 
 
 def find_model(sources: dict[str, str], name: str) -> Opened:
@@ -159,10 +190,16 @@ def on_open(sources: dict[str, str], update: Callable, name: str, shown: str | N
     try:
         opened = find_model(sources, name)
     except Exception as error:  # the boxes of a model that never opened are hidden already
-        return [update(value=shown or name), shown, show_failure(error), *[update()] * (len(LABELS) + 2)]
+        unchanged_boxes = [update() for _ in LABELS]
+        return [update(value=shown or name), shown, show_failure(error), *unchanged_boxes, update(), update()]
     parts = BOXES[opened.traversal]
-    labels = {box: {"answers": "Answers"}.get(box, part.capitalize()) for box, part in parts.items()}
-    boxes = [update(visible=True, label=labels[box]) if box in labels else update(visible=False) for box in LABELS]
+    boxes = []
+    for box in LABELS:
+        if box not in parts:
+            boxes.append(update(visible=False))
+        else:
+            label = "Answers" if box == "answers" else parts[box].capitalize()
+            boxes.append(update(visible=True, label=label))
     return [update(), name, str(LOOK.model(opened, opened.model.config)), *boxes, EMPTY, ""]
 
 

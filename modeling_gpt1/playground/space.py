@@ -11,6 +11,26 @@ from tokenization.errors import UserError
 
 from ..storage.writing import whole_or_absent
 
+APP = """\
+from modeling_gpt1.commands.playground import main
+
+main({arguments})
+"""
+# https://huggingface.co/docs/hub/spaces-config-reference
+README = """\
+---
+title: GPT-1 playground
+sdk: gradio
+sdk_version: {gradio_version}
+app_file: app.py
+license: apache-2.0
+models:
+{models}
+---
+
+Tokens, probabilities, auxiliary losses and continuations of GPT-1 models.
+"""
+
 
 def write_space(folder: str, models: list[str]) -> None:
     """Writes what a Gradio Space needs: app.py, both packages, requirements.txt and README.md.
@@ -28,17 +48,14 @@ def write_space(folder: str, models: list[str]) -> None:
             f"{', '.join(local)} is a local folder, which a Space cannot open. Push it to the hub first and give its "
             "id."
         )
-    needed = [requirement for requirement in requires("gpt1-hf") or [] if "extra ==" not in requirement]
-    names = "".join(f", {json.dumps(model)}" for model in models)
-    lines = "".join(f"- {model}\n" for model in models)
+    requirements = [requirement for requirement in requires("gpt1-hf") or [] if "extra ==" not in requirement]
+    arguments = ["--server_name", "0.0.0.0", "--models", *models]
     texts = {
-        "requirements.txt": "\n".join(needed) + "\n",
-        "app.py": "from modeling_gpt1.commands.playground import main\n\n"
-        f'main(["--server_name", "0.0.0.0", "--models"{names}])\n',
-        # https://huggingface.co/docs/hub/spaces-config-reference
-        "README.md": f"---\ntitle: GPT-1 playground\nsdk: gradio\nsdk_version: {version('gradio')}\napp_file: app.py\n"
-        f"license: apache-2.0\nmodels:\n{lines}---\n\n"
-        "Tokens, probabilities, auxiliary losses and continuations of GPT-1 models.\n",
+        "requirements.txt": "\n".join(requirements) + "\n",
+        "app.py": APP.format(arguments=json.dumps(arguments)),
+        "README.md": README.format(
+            gradio_version=version("gradio"), models="\n".join(f"- {model}" for model in models)
+        ),
     }
     with whole_or_absent(target) as staging:
         for package in (modeling_gpt1, tokenization):
