@@ -43,7 +43,7 @@ class _SharedArguments(TrainingArguments):
 
     def __post_init__(self):
         if self.greater_is_better is None and self.metric_for_best_model is not None:
-            self.greater_is_better = is_more_better(self.metric_for_best_model)
+            self.greater_is_better = direction_of_score(self.metric_for_best_model)
         # Refused by the trainer, which knows by then that the run has such a score.
         self._is_direction_guessed = self.metric_for_best_model is not None and self.greater_is_better is None
         super().__post_init__()
@@ -98,8 +98,8 @@ class GPT1PretrainingArguments(_SharedArguments):
     include_num_input_tokens_seen: str = HfArg(default="non_padding", help="Tokens to count: no, all, non_padding.")
 
 
-def is_more_better(metric: str) -> bool | None:
-    """Whether more of a score is better, by its name; `None` where the name does not say it."""
+def direction_of_score(metric: str) -> bool | None:
+    """True if more of a score is better, False if less is, by its name; `None` where the name does not say it."""
     name = metric.lower()
     for ending in AVERAGES:
         name = name.removesuffix(ending)

@@ -31,7 +31,7 @@ from tokenization.errors import UserError
 from ..families import Family, family_of_model, without_adapter
 from ..hub.push import check_right_to_write, explained, log_failure, upload_result
 from ..loss_gpt1 import count_labels, task_loss, task_losses
-from .arguments import check_arguments, seed_of_data
+from .arguments import check_arguments, direction_of_score, seed_of_data
 from .card import write_model_card
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
@@ -184,12 +184,60 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     # ---- Search
 
-    def hyperparameter_search(self, hp_space=None, compute_objective=None, *args, **kwargs) -> BestRun | list[BestRun]:
-        """As in transformers, but the default objective is the loss: the sum of losses and metrics means nothing."""
-        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else None
-        losses = [f"eval_{name}_loss" for name in sets] if sets else ["eval_loss"]
-        objective = compute_objective or (lambda metrics: sum(metrics[name] for name in losses) / len(losses))
-        return super().hyperparameter_search(hp_space, objective, *args, **kwargs)
+    def hyperparameter_search(
+        self,
+        hp_space: Callable | None = None,
+        compute_objective: Callable[[dict[str, float]], float] | None = None,
+        n_trials: int = 20,
+        direction: str | list[str] | None = None,
+        *args,
+        **kwargs,
+    ) -> BestRun | list[BestRun]:
+        """As in transformers, with another default objective: the sum of losses and metrics means nothing.
+
+        Args:
+            compute_objective (`Callable`, *optional*): the objective of an evaluation's figures. Default: the score
+                `metric_for_best_model`, else the first metric of `compute_metrics_for(task)`, else the loss; of
+                several data sets, the mean.
+            direction (`str`, *optional*): "minimize" or "maximize". Default: that of the default objective, or
+                "minimize" for an objective of yours.
+
+        Raises:
+            ValueError: the direction is not that of the default objective, or it is not known.
+        """
+        if compute_objective is not None:
+            return super().hyperparameter_search(
+                hp_space, compute_objective, n_trials, direction or "minimize", *args, **kwargs
+            )
+        score, own_direction = self._default_objective()
+        if direction not in (None, own_direction):
+            raise UserError(
+                f"`direction` is {direction!r}, but the objective is {score!r}, whose best value is found by "
+                f"{own_direction!r}. Name the score to search by as `metric_for_best_model`, or pass "
+                "`compute_objective` with its `direction`."
+            )
+        several_sets = isinstance(self.eval_dataset, dict)
+        names = [f"eval_{name}_{score}" for name in self.eval_dataset] if several_sets else [f"eval_{score}"]
+
+        def mean_score(figures: dict[str, float]) -> float:
+            return sum(figures[name] for name in names) / len(names)
+
+        return super().hyperparameter_search(hp_space, mean_score, n_trials, own_direction, *args, **kwargs)
+
+    def _default_objective(self) -> tuple[str, str]:
+        """The score by which a search goes, without `eval_`, and the direction of its best value."""
+        if self.args.metric_for_best_model is not None:
+            score = self.args.metric_for_best_model.removeprefix("eval_")
+            return score, "maximize" if self.args.greater_is_better else "minimize"
+        of_task = getattr(self.compute_metrics, "score_names", ())  # a function of the user's does not tell its names
+        score = of_task[0] if of_task else "loss"
+        is_more_better = direction_of_score(score)
+        if is_more_better is None:
+            raise UserError(
+                f"The objective is {score!r}, and it is not known whether more of it is better. Pass "
+                "`compute_objective` and `direction`."
+            )
+        return score, "maximize" if is_more_better else "minimize"
 
     # ---- Hub
 

@@ -244,6 +244,7 @@ def compute_metrics_for(task: str | Task) -> Callable[[EvalPrediction], dict[str
             scores.update(metric(predictions, references))
         return scores
 
+    compute_metrics.score_names = task.metrics  # of a search, before there are any scores
     return compute_metrics
 
 
