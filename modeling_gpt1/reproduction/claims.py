@@ -14,13 +14,17 @@ from scipy.stats import f, norm
 
 from .published import PUBLISHED
 from .scores import FEWEST_SEEDS, LEVEL, Scores, difference, holm
-from .tables import COLUMNS, PARTS, Cells
+from .tables import AVERAGES, COLUMNS, PARTS, Cells
 
 RULES = [
     "Two settings are compared by the difference of their mean scores at the seeds that both have. Its 95 % interval "
     "counts the error of the seeds and that of the rows, which all seeds share; 1000 resamples measure it. It counts, "
-    "too, that a few seeds tell little of their spread (Behrens and Fisher). Fewer than three seeds decide nothing, "
-    "nor do runs that kept no answers.",
+    "too, that a few seeds tell little of their spread (Behrens and Fisher), and that seeds which happen to agree vary "
+    "by what rows and seeds do together at least. Fewer than three seeds decide nothing, nor do runs that kept no "
+    "answers. All of it is about one pre-trained checkpoint: how another pre-training would end is in no interval.",
+    "A run fails to train if its training loss ends less than 1 % below that of the class frequencies. It is an outcome "
+    "of its own: counted beside the mean, and in no mean or difference.",
+    "An average is over scores of one kind: accuracy, correlation or F1.",
     "A comparison counts if its p value is below 0.05, by Holm's correction over all comparisons of a claim. A claim "
     "holds if all of its comparisons support it. It does not hold if none supports it and at least one contradicts "
     "it. It is mixed if some support and some contradict it. Everything else is undecided.",
@@ -87,9 +91,14 @@ def compare_tasks(cells: Cells, other: str, wanted: Callable[[str], bool] = lamb
 
 
 def compare_averages(cells: Cells, other: str) -> list[Comparison]:
-    ours, theirs = (cells.scores("average", row) for row in ("full", other))
-    label = f"Average of {', '.join(COLUMNS[key].label for key in cells.averaged)}:"
-    return [compare(label, ours, theirs)] if ours and theirs else []
+    """The full method's averages, one of each kind of score, against those of another row of table 5."""
+    comparisons = []
+    for key, (label, _) in AVERAGES.items():
+        ours, theirs = cells.scores(key, "full"), cells.scores(key, other)
+        if ours and theirs:
+            names = ", ".join(COLUMNS[averaged].label for averaged in cells.averaged[key])
+            comparisons.append(compare(f"{label} of {names}:", ours, theirs))
+    return comparisons
 
 
 def compare_layers(cells: Cells, pairs: Callable[[Iterable[int]], Iterable[tuple[int, int]]]) -> list[Comparison]:

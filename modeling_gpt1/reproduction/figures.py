@@ -6,19 +6,25 @@ Source: figure 2 of "Improving Language Understanding by Generative Pre-Training
 import base64
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from .tables import COLUMNS, Cells, describe_scores
+from tokenization import get_task
+
+from .tables import COLUMNS, LABELS, ROW_LABELS, Cells, describe_scores, show_metric
 
 FAMILIES = {"gpt1": "Transformer", "gpt1-lstm": "LSTM"}
 STYLES = {  # told apart without colours, too
     "Transformer": {"fmt": "o-", "color": "#1d4ed8"},
     "LSTM": {"fmt": "s--", "color": "#c2410c", "markerfacecolor": "none"},
 }
+
+
+USUAL_STYLE = {"fmt": "o-"}  # in matplotlib's colours
 
 
 def point(x: float, y: float, lowest: float, highest: float) -> dict:
@@ -37,7 +43,10 @@ def figure_2_left(cells: Cells) -> dict:
         "title": "Figure 2, left: layers transferred from pre-training",
         "caption": "Score after fine-tuning against the number of blocks taken from the pre-trained model; the others "
         "start fresh. 0 is the embeddings alone, −1 nothing at all. The median of the seeds.",
-        **{"x_label": "layers transferred", "y_label": "score × 100", "x_scale": "linear", "shared_y": False},
+        "x_label": "layers transferred",
+        "y_label": "score × 100",
+        "x_scale": "linear",
+        "shared_y": False,
         "panels": panels,
     }
 
@@ -53,10 +62,81 @@ def figure_2_right(cells: Cells) -> dict:
         "title": "Figure 2, right: zero-shot performance over pre-training",
         "caption": "How checkpoints of the language models score without fine-tuning, by the heuristics of section 5, "
         "on a scale from 0 (guessing) to 1 (the best model known to the paper).",
-        **{"x_label": "updates of pre-training", "y_label": "0: guessing, 1: best known"},
-        **{"x_scale": "log", "shared_y": True},
+        "x_label": "updates of pre-training",
+        "y_label": "0: guessing, 1: best known",
+        "x_scale": "log",
+        "shared_y": True,
         "panels": panels,
     }
+
+
+def tuning_curves(tuning: Sequence[Mapping]) -> dict:
+    """Held-out scores over the tried learning rates, a panel for each condition, a curve for each warm-up and λ."""
+    panels = {}
+    for condition in tuning:
+        curves: dict[str, list[dict]] = {}
+        for trial in condition["trials"]:
+            if trial["score"] is not None:
+                at = trial["learning_rate"]
+                curve = curves.setdefault(name_of_settings(trial), [])
+                curve.append(point(at, *[trial["score"]] * 3))
+        if curves:
+            task, variant = condition["task"], condition["variant"]
+            note = f"{show_metric(get_task(task).metrics[0])} × 100 on rows held out of training"
+            if condition["chosen"] is not None:
+                note += f"; chosen: {condition['chosen']['learning_rate']:g}, {name_of_settings(condition['chosen'])}"
+                note += where_it_stands(condition)
+            panels[f"{LABELS.get(task, task)}: {ROW_LABELS.get(variant, variant)}"] = {"note": note, "curves": curves}
+    return {
+        "id": "tuning",
+        "title": "Tuning",
+        "caption": "Score on a part of the training rows against the learning rate, one run each. The best one's "
+        "settings are those of the seeds. A curve has the points of one warm-up and, where layers start fresh, one λ.",
+        "x_label": "learning rate",
+        "y_label": "held-out score × 100",
+        "x_scale": "powers",
+        "shared_y": False,
+        "panels": panels,
+    }
+
+
+def name_of_settings(trial: Mapping) -> str:
+    name = f"warm-up {trial['warmup_steps']:g}"
+    return name if trial["lm_coef"] is None else f"{name}, λ {trial['lm_coef']:g}"
+
+
+def where_it_stands(condition: Mapping) -> str:
+    """Says so where the best learning rate is the lowest or the highest that was tried."""
+    rates = [trial["learning_rate"] for trial in condition["trials"]]
+    chosen = condition["chosen"]["learning_rate"]
+    if chosen == max(rates):
+        return ", the highest rate tried"
+    if chosen == min(rates):
+        return ", the lowest rate tried"
+    return ""
+
+
+def draw_forest(effects: Sequence[Mapping]) -> Figure:
+    """Differences with their intervals, one a line, the first at the top; those without an interval are left out."""
+    shown = [effect for effect in effects if effect["interval"] is not None]
+    drawing = Figure(figsize=(9, 0.9 + 0.26 * len(shown)), layout="constrained")
+    axes = drawing.subplots()
+    labels = []
+    for place, effect in enumerate(shown):
+        low, high = effect["interval"]
+        axes.plot([low, high], [place, place], color="#1d4ed8", linewidth=1.6)
+        axes.plot([effect["difference"]], [place], "o", color="#1d4ed8", markersize=4)
+        rows = "" if effect["rows"] is None else f", {effect['rows']:,} rows"
+        failed = "" if not effect["failed"] else f", {effect['failed']} failed to train"
+        seeds = f"{effect['seeds']} seed{'' if effect['seeds'] == 1 else 's'}"
+        labels.append(f"{effect['task']}: {effect['first']} − {effect['second']} ({seeds}{rows}{failed})")
+    axes.axvline(0, color="#4b5563", linewidth=0.8)
+    axes.set_yticks(range(len(shown)), labels)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.set_xlabel("difference of scores × 100, with its 95 % interval over rows and seeds")
+    axes.grid(axis="x", linewidth=0.6)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    return drawing
 
 
 def draw(of_figure: Mapping) -> Figure:
@@ -72,11 +152,13 @@ def draw(of_figure: Mapping) -> Figure:
         for label, points in panel["curves"].items():
             x, y, lowest, highest = zip(*(of.values() for of in points), strict=True)
             bars = [[abs(middle - end) for middle, end in zip(y, ends, strict=True)] for ends in (lowest, highest)]
-            axes.errorbar(x, y, yerr=bars, label=label, markersize=5, **STYLES[label])
+            axes.errorbar(x, y, yerr=bars, label=label, markersize=5, **STYLES.get(label, USUAL_STYLE))
         if of_figure["x_scale"] == "log":  # a checkpoint before the first update stands at the left
             above_zero = [of["x"] for points in panel["curves"].values() for of in points if of["x"] > 0]
             axes.set_xscale("symlog", linthresh=min(above_zero, default=1))
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        elif of_figure["x_scale"] == "powers":
+            axes.set_xscale("log")
         else:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set(title=title, xlabel=of_figure["x_label"], ylabel=of_figure["y_label"])
@@ -87,9 +169,13 @@ def draw(of_figure: Mapping) -> Figure:
     return drawing
 
 
-def as_link(of_figure: Mapping) -> str:
+def forest_link(effects: Sequence[Mapping]) -> str:
+    return as_link(effects, draw_forest)
+
+
+def as_link(content: Any, draw_it: Callable[[Any], Figure] = draw) -> str:
     """The drawing as a link that a page shows as an image: an SVG file inside the link."""
     file = io.BytesIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "", "text.parse_math": False, "font.size": 9}):
-        draw(of_figure).savefig(file, format="svg", metadata={"Date": None})
+        draw_it(content).savefig(file, format="svg", metadata={"Date": None})
     return f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -13,7 +13,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from .claims import RULES, judge_claims
-from .figures import as_link, figure_2_left, figure_2_right
+from .effects import effects_of
+from .figures import as_link, figure_2_left, figure_2_right, forest_link, tuning_curves
 from .published import PAPER_URL
 from .tables import TITLES, Cells, describe_table, plain
 
@@ -23,12 +24,23 @@ def build_report(cells: Sequence[Mapping], unfinished: Sequence[Mapping] = (), *
 
     Args:
         cells, unfinished: the finished and the missing cells, as [`Cells`] takes them.
-        about: `title`, `date`, `environment` (machine and versions), `commands` (as they were typed), and `models`,
-            of each its `name`, `parameters`, `config` (its sizes) and `pretraining`, the Transformer first.
+        about: `title`, `date`, `environment` (machine and versions), `commands` (as they were typed), `tuning` (the
+            trials of each condition and the chosen one), and `models`, of each its `name`, `parameters`, `config` (its
+            sizes) and `pretraining`, the Transformer first.
     """
-    about = {"date": date.today().isoformat(), "environment": {}, "models": [], "commands": [], **about}
+    about = {
+        "date": date.today().isoformat(),
+        "environment": {},
+        "models": [],
+        "commands": [],
+        "tuning": [],
+        **about,
+    }
     models = about["models"]
     found = Cells(cells, unfinished, models[0]["config"].get("num_hidden_layers", 12) if models else 12)
+    figures = [figure_2_left(found), figure_2_right(found)]
+    if about["tuning"]:
+        figures.append(tuning_curves(about["tuning"]))
     return {
         **about,
         "settings": {"seeds": sorted({cell["seed"] for cell in found.fine_tuning}), **found.common},
@@ -38,8 +50,9 @@ def build_report(cells: Sequence[Mapping], unfinished: Sequence[Mapping] = (), *
             "zero_shot_checkpoints": len(found.zero_shot),
             "unfinished": len(unfinished),
         },
+        "effects": [effect.describe() for effect in effects_of(found)],
         "tables": [describe_table(found, name) for name in TITLES],
-        "figures": [figure_2_left(found), figure_2_right(found)],
+        "figures": figures,
         "rules": RULES,
         "claims": judge_claims(found),
     }
@@ -71,4 +84,10 @@ TEMPLATES = Environment(
     undefined=StrictUndefined,
 )
 TEMPLATES.filters["plain"] = plain
-TEMPLATES.globals |= {"VERDICTS": VERDICTS, "OUTCOMES": OUTCOMES, "PAPER_URL": PAPER_URL, "as_link": as_link}
+TEMPLATES.globals |= {
+    "VERDICTS": VERDICTS,
+    "OUTCOMES": OUTCOMES,
+    "PAPER_URL": PAPER_URL,
+    "as_link": as_link,
+    "forest_link": forest_link,
+}

@@ -40,21 +40,43 @@ class Column:
         return [f"{split}_{part}" for part in self.parts] or [split]
 
 
-COLUMNS = {"mnli-m": Column("MNLI-m", "mnli", ("matched",)), "mnli-mm": Column("MNLI-mm", "mnli", ("mismatched",))}
-COLUMNS |= {"snli": Column("SNLI", "snli"), "scitail": Column("SciTail", "scitail"), "qnli": Column("QNLI", "qnli")}
-COLUMNS |= {"rte": Column("RTE", "rte"), "story_cloze": Column("Story Cloze", "story_cloze")}
-COLUMNS |= {"race-m": Column("RACE-m", "race-middle"), "race-h": Column("RACE-h", "race-high")}
-COLUMNS |= {"race": Column("RACE", "race"), "cola": Column("CoLA", "cola"), "sst2": Column("SST-2", "sst2")}
-COLUMNS |= {"mrpc": Column("MRPC", "mrpc"), "stsb": Column("STS-B", "stsb"), "qqp": Column("QQP", "qqp")}
-COLUMNS |= {"mnli": Column("MNLI", "mnli", ("matched", "mismatched"))}
+# By the keys of published.py, in the order of the report.
+COLUMNS = {
+    "mnli-m": Column("MNLI-m", "mnli", ("matched",)),
+    "mnli-mm": Column("MNLI-mm", "mnli", ("mismatched",)),
+    "snli": Column("SNLI", "snli"),
+    "scitail": Column("SciTail", "scitail"),
+    "qnli": Column("QNLI", "qnli"),
+    "rte": Column("RTE", "rte"),
+    "story_cloze": Column("Story Cloze", "story_cloze"),
+    "race-m": Column("RACE-m", "race-middle"),
+    "race-h": Column("RACE-h", "race-high"),
+    "race": Column("RACE", "race"),
+    "cola": Column("CoLA", "cola"),
+    "sst2": Column("SST-2", "sst2"),
+    "mrpc": Column("MRPC", "mrpc"),
+    "stsb": Column("STS-B", "stsb"),
+    "qqp": Column("QQP", "qqp"),
+    "mnli": Column("MNLI", "mnli", ("matched", "mismatched")),
+}
 LABELS = {column.task: column.label for column in COLUMNS.values()}
-# Columns that are parts of another column in tables 2 and 3.
-PARTS = ("mnli-m", "mnli-mm", "race-m", "race-h")
+# An average is over scores of one kind alone; Matthews' correlation of two classes is Pearson's.
+AVERAGES = {
+    "average-accuracy": ("Average accuracy", ("accuracy",)),
+    "average-correlation": ("Average correlation", ("matthews_correlation", "pearson")),
+    "average-f1": ("Average F1", ("f1",)),
+}
+# Columns of tables 2 and 3 that are parts of another column, which stands behind them.
+PARTS = {"mnli-m": "mnli", "mnli-mm": "mnli", "race-m": "race", "race-h": "race"}
 ROW_LABELS = {
     "full": "Transformer, auxiliary LM (full)",
     "without_pretraining": "Transformer, without pre-training",
     "without_auxiliary": "Transformer, without auxiliary LM",
     "lstm": "LSTM, auxiliary LM",
+}
+BASELINE_LABELS = {
+    "ngrams": "Linear model of n-grams",
+    "ngrams_of_last": "Linear model of n-grams, last text alone",
 }
 TITLES = {
     "table-2": "Table 2: natural language inference",
@@ -63,8 +85,20 @@ TITLES = {
     "table-5": "Table 5: ablations",
 }
 # Approximate number of training rows. Where `max_train_samples` is smaller, that number counts.
-TRAINING_ROWS = {"rte": 2490, "mrpc": 3668, "stsb": 5749, "cola": 8551, "sst2": 67349, "qnli": 104743, "qqp": 363846}
-TRAINING_ROWS |= {"mnli": 392702, "snli": 549367, "scitail": 23097, "story_cloze": 1497, "race": 87866}
+TRAINING_ROWS = {
+    "rte": 2490,
+    "mrpc": 3668,
+    "stsb": 5749,
+    "cola": 8551,
+    "sst2": 67349,
+    "qnli": 104743,
+    "qqp": 363846,
+    "mnli": 392702,
+    "snli": 549367,
+    "scitail": 23097,
+    "story_cloze": 1497,
+    "race": 87866,
+}
 
 
 # ---- Finished cells
@@ -93,8 +127,13 @@ class Cells:
         self.unfinished, self.num_layers = unfinished, num_layers
         self.common = common_settings(self.fine_tuning)
         rows = [{key for key in COLUMNS if key not in PARTS and self.scores(key, row)} for row in ROW_LABELS]
+        measured = [row for row in rows if row]
         # Those of the paper's columns that every measured row has.
-        self.averaged = [key for key in ABLATION_COLUMNS if any(rows) and all(key in row for row in rows if row)]
+        common = [key for key in ABLATION_COLUMNS if measured and all(key in row for row in measured)]
+        self.averaged = {
+            average_key: [key for key in common if COLUMNS[key].metric in metrics]
+            for average_key, (_, metrics) in AVERAGES.items()
+        }
 
     def of(self, task: str, place: str | int) -> list[Mapping]:
         """The cells of a row of table 5, a number of transferred layers or a baseline, in the order of seeds."""
@@ -109,8 +148,8 @@ class Cells:
 
     def scores(self, key: str, place: str | int) -> Scores:
         """The scores of a column × 100, by seed, without runs that failed to train or have no finite score."""
-        if key == "average":
-            of_columns = [self.scores(averaged, place) for averaged in self.averaged]
+        if key in AVERAGES:
+            of_columns = [self.scores(averaged, place) for averaged in self.averaged[key]]
             return average(of_columns) if of_columns else {}
         column, found = COLUMNS[key], {}
         split = self.split(column)
@@ -126,14 +165,16 @@ class Cells:
 
     def failed(self, key: str, place: str | int) -> list[int]:
         """The seeds of a column's runs that failed to train: an outcome of its own, which no mean has."""
+        if key in AVERAGES:
+            return []
         return [cell["seed"] for cell in self.of(COLUMNS[key].task, place) if has_failed(cell)]
 
     def baselines(self, key: str) -> dict[str, float] | None:
         """The number of a column's scored `rows`, and what the best constant answer scores × 100 on them (`majority`);
         None if its runs kept no answers.
         """
-        if key == "average":
-            known = [self.baselines(averaged) for averaged in self.averaged]
+        if key in AVERAGES:
+            known = [self.baselines(averaged) for averaged in self.averaged[key]]
             if not known or not all(known):
                 return None
             return {"majority": statistics.fmean(baseline["majority"] for baseline in known)}
@@ -238,40 +279,56 @@ def common_settings(cells: Sequence[Mapping]) -> dict:
 
 
 def describe_table(cells: Cells, name: str) -> dict:
-    """A table with its measured scores and the published ones, whose rows and columns it has."""
+    """A table with its measured scores and the published ones, whose rows and columns it has.
+
+    Behind the published rows stand the baselines that were measured, behind the paper's columns other measured tasks.
+    """
     published = PUBLISHED[name]
-    keys = list(published["full"])
+    keys = [key for key in published["full"] if key in COLUMNS]
     if name == "table-5":
-        others = (key for key in COLUMNS if key not in (*keys, *PARTS))
+        others = [key for key in COLUMNS if key not in (*keys, *PARTS)]
         keys += [key for key in others if any(cells.scores(key, row) for row in published)]
+        keys = [*(key for key in AVERAGES if cells.averaged[key]), *keys]
+    labels = {row: ROW_LABELS[row] for row in published}
+    for row, label in BASELINE_LABELS.items():
+        if any(cells.scores(key, row) for key in keys):
+            labels[row] = label
     columns = [{"key": key, **describe_column(cells, key), "baselines": cells.baselines(key)} for key in keys]
     rows = [
-        {"key": row, "label": ROW_LABELS[row], "cells": {key: describe_cell(cells, name, row, key) for key in keys}}
-        for row in published
+        {"key": row, "label": label, "cells": {key: describe_cell(cells, name, row, key) for key in keys}}
+        for row, label in labels.items()
     ]
     return {"id": name, "title": TITLES[name], "columns": columns, "rows": rows}
 
 
 def describe_column(cells: Cells, key: str) -> dict[str, str]:
-    if key != "average":
+    if key in COLUMNS:
         return {"label": COLUMNS[key].label, "metric": show_metric(COLUMNS[key].metric)}
-    names = ", ".join(COLUMNS[averaged].label for averaged in cells.averaged) or "no task"
-    every = len(cells.averaged) == len(ABLATION_COLUMNS)
-    return {"label": "Average", "metric": "of the paper's eight tasks" if every else f"of {names}"}
+    label, _ = AVERAGES[key]
+    names = ", ".join(COLUMNS[averaged].label for averaged in cells.averaged[key])
+    return {"label": label, "metric": f"of {names}"}
 
 
 def describe_cell(cells: Cells, table: str, row: str, key: str) -> dict:
-    published = PUBLISHED[table][row]
-    if key == "average":
-        paper, settings, missing = published[key], "mean over the tasks, seed by seed", ""
-        if len(cells.averaged) < len(ABLATION_COLUMNS):
-            paper = round(statistics.fmean(map(published.get, cells.averaged)), 2) if cells.averaged else None
-    else:
+    published = PUBLISHED[table].get(row, {})
+    if key in COLUMNS:
         column, paper = COLUMNS[key], published.get(key)
         settings, missing = cells.settings(column, row), cells.why_missing(column.task, row)
+    else:
+        of_paper = [published[averaged] for averaged in cells.averaged[key] if averaged in published]
+        paper = round(statistics.fmean(of_paper), 2) if of_paper else None
+        settings, missing = "mean over the tasks, seed by seed", ""
     found = describe_scores(cells.scores(key, row))
-    missing = missing if found else missing or "not measured"
-    return {"paper": paper, "measured": found, "settings": settings if found else "", "missing": missing}
+    failed = cells.failed(key, row)
+    if not found and not failed:
+        missing = missing or "not measured"
+    return {
+        "paper": paper,
+        "measured": found,
+        "failed": failed,
+        "settings": settings if found else "",
+        "missing": missing,
+    }
 
 
 def describe_scores(scores: Scores) -> dict | None:
@@ -279,7 +336,14 @@ def describe_scores(scores: Scores) -> dict | None:
     if not scores:
         return None
     values = [float(of_seed[0]) for of_seed in scores.values()]
-    ends = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
-    found = {**{name: round(value, 4) for name, value in ends.items()}, "seeds": sorted(scores)}
+    found = {
+        "mean": round(statistics.fmean(values), 4),
+        "median": round(statistics.median(values), 4),
+        "lowest": round(min(values), 4),
+        "highest": round(max(values), 4),
+        "seeds": sorted(scores),
+    }
     interval = estimate(scores).interval
-    return {**found, "interval": [round(end, 4) for end in interval]} if interval else found
+    if interval is not None:
+        found["interval"] = [round(end, 4) for end in interval]
+    return found

@@ -16,7 +16,7 @@ from modeling_gpt1.reproduction import report as look
 from modeling_gpt1.reproduction.published import PAPER_URL
 from modeling_gpt1.reproduction.report import build_report
 from modeling_gpt1.reproduction.scores import Scores
-from modeling_gpt1.reproduction.tables import Cells, standard_error
+from modeling_gpt1.reproduction.tables import AVERAGES, Cells, standard_error
 
 METRICS = {"cola": "matthews_correlation", "mrpc": "f1", "qqp": "f1", "stsb": "pearson"}
 
@@ -124,7 +124,7 @@ def test_intervals_and_baselines(answered_report):
     table = by_key(answered_report["tables"])["table-5"]
     columns, rows = by_key(table["columns"], "key"), by_key(table["rows"], "key")
     assert columns["rte"]["baselines"] == {"rows": 400, "majority": 60.0}
-    assert columns["average"]["baselines"] == {"majority": 60.0}
+    assert columns["average-accuracy"]["baselines"] == {"majority": 60.0}
     assert columns["cola"]["baselines"] is None
     measured = rows["full"]["cells"]["rte"]["measured"]
     assert measured["interval"][0] < measured["median"] < measured["interval"][1]
@@ -195,17 +195,21 @@ def test_the_score_of_a_few_rows_is_not_certain():
 
 def test_table_5(report):
     table = by_key(report["tables"])["table-5"]
-    average, cola, *_ = [(column["label"], column["metric"]) for column in table["columns"]]
-    assert (average, cola) == (("Average", "of CoLA, RTE"), ("CoLA", "Matthews correlation"))
+    columns = [(column["label"], column["metric"]) for column in table["columns"]]
+    assert columns[:3] == [
+        ("Average accuracy", "of RTE"),
+        ("Average correlation", "of CoLA"),
+        ("CoLA", "Matthews correlation"),
+    ]
     rows = by_key(table["rows"], "key")
     assert list(rows) == ["full", "without_pretraining", "without_auxiliary", "lstm"]
     seed_by_seed, cola = "mean over the tasks, seed by seed", "validation; max_train_samples 1000"
     for row, key, paper, median, seeds, settings, missing in (
-        ("full", "average", 50.7, 38.0, [1, 2], seed_by_seed, ""),  # 50.7: of 45.4 and 56.0
+        ("full", "average-accuracy", 56.0, 55.0, [1, 2], seed_by_seed, ""),
         ("full", "cola", 45.4, 21.0, [1, 2], cola, ""),
         ("full", "mnli", 81.8, None, None, "", "not measured"),
         ("full", "story_cloze", None, 60.5, [1, 2], "test", ""),
-        ("lstm", "average", 42.45, 33.5, [1], seed_by_seed, ""),  # by the seed that both tasks have
+        ("lstm", "average-correlation", 30.3, 10.0, [1], seed_by_seed, ""),
         ("lstm", "cola", 30.3, 10.0, [1], cola, "seed 2: failed: out of memory"),
         ("lstm", "story_cloze", None, None, None, "", "seed 1: not run yet; seed 2: not run yet"),
     ):
@@ -216,7 +220,7 @@ def test_table_5(report):
 
 
 def test_parts_and_all_tasks():
-    """MNLI's two columns and their mean, RACE's three from one run, and the paper's own average."""
+    """MNLI's two columns and their mean, RACE's three from one run, and an average of each kind of score."""
     tasks = {"cola": 40.0, "sst2": 90.0, "mrpc": 80.0, "stsb": 80.0, "qqp": 70.0, "qnli": 80.0, "rte": 60.0}
     cells = [fine_tuned(task, "full", 1, score) for task, score in tasks.items()]
     mnli = {"eval_validation_matched_accuracy": 0.81, "eval_validation_mismatched_accuracy": 0.79}
@@ -231,9 +235,13 @@ def test_parts_and_all_tasks():
     tables = by_key(report["tables"])
     row = tables["table-5"]["rows"][0]["cells"]
     assert [column["key"] for column in tables["table-5"]["columns"]][-2:] == ["rte", "race"]
-    # (40 + 90 + 80 + 80 + 70 + 80 + 80 + 60) / 8
-    assert (row["average"]["paper"], row["average"]["measured"]["median"]) == (74.7, 72.5)
-    assert tables["table-5"]["rows"][3]["cells"]["average"]["missing"] == "not measured"
+    averages = {key: (row[key]["paper"], row[key]["measured"]["median"]) for key in AVERAGES}
+    assert averages == {
+        "average-accuracy": (79.3, 77.5),  # SST-2 90, MNLI 80, QNLI 80, RTE 60
+        "average-correlation": (63.7, 60.0),  # CoLA 40, STS-B 80
+        "average-f1": (76.3, 75.0),  # MRPC 80, QQP 70
+    }
+    assert tables["table-5"]["rows"][3]["cells"]["average-f1"]["missing"] == "not measured"
     parts = {**tables["table-2"]["rows"][0]["cells"], **tables["table-3"]["rows"][0]["cells"], "mnli": row["mnli"]}
     found = {key: cell["measured"]["median"] for key, cell in parts.items() if cell["measured"]}
     assert found == {
@@ -264,11 +272,14 @@ class Found(Cells):
 
     def __init__(self, by_row=MappingProxyType({}), layers=MappingProxyType({})):
         super().__init__([])
-        self.by_row, self.layers, self.averaged = by_row, layers, ["mrpc"]
+        self.by_row, self.layers = by_row, layers
+        self.averaged = {key: ["mrpc"] if key == "average-f1" else [] for key in AVERAGES}
 
     def scores(self, key, place):
+        if key in AVERAGES:
+            return super().scores(key, place)
         means = getattr(self, "by_row", {}).get(place, {})
-        return super().scores(key, place) if key == "average" else sure(means[key]) if key in means else {}
+        return sure(means[key]) if key in means else {}
 
     def transfer(self):
         return {task: {at: sure(mean) for at, mean in curve.items()} for task, curve in self.layers.items()}
@@ -312,10 +323,18 @@ def test_what_lacks_a_row_or_an_end():
     assert build_report(cells, title="")["tables"][3]["columns"][0]["metric"] == "of RTE"
 
 
+def test_an_average_is_over_the_seeds_that_all_its_tasks_have():
+    runs = {("rte", 1): 60.0, ("rte", 2): 70.0, ("sst2", 1): 80.0, ("sst2", 3): 90.0}
+    cells = [fine_tuned(task, "full", seed, score) for (task, seed), score in runs.items()]
+    row = by_key(build_report(cells, title="")["tables"])["table-5"]["rows"][0]["cells"]
+    assert row["average-accuracy"]["measured"]["seeds"] == [1]
+    assert row["average-accuracy"]["measured"]["median"] == 70.0
+
+
 def test_seeds_without_a_score_do_not_count():
     cells = [fine_tuned("stsb", "full", seed, score) for seed, score in enumerate((20.0, 22.0, float("nan")), start=1)]
     cell = build_report(cells, title="")["tables"][2]["rows"][0]["cells"]["stsb"]
-    assert cell["measured"] == {"median": 21.0, "lowest": 20.0, "highest": 22.0, "seeds": [1, 2]}
+    assert cell["measured"] == {"mean": 21.0, "median": 21.0, "lowest": 20.0, "highest": 22.0, "seeds": [1, 2]}
 
 
 def test_claims(report):
@@ -323,11 +342,11 @@ def test_claims(report):
     few = "fewer than 3 seeds decide nothing"
     found = [(claim["verdict"], [of["text"] for of in claim["comparisons"]]) for claim in report["claims"]]
     assert {place: found[place] for place in (0, 1, 2, 4, 8, 10, 11, 12)} == {
-        0: ("undecided", [f"Average of CoLA, RTE: +11.2, {few}"]),
+        0: ("undecided", [f"Average accuracy of RTE: +2.5, {few}", f"Average correlation of CoLA: +20.0, {few}"]),
         # By size: CoLA's runs were cut to 1000 rows, Story Cloze has 1497, RTE 2490.
         1: ("undecided", [f"CoLA +20.0, {few}", f"Story Cloze +10.0, {few}", f"RTE +2.5, {few}"]),
         2: ("not measured", []),
-        4: ("undecided", [f"Average of CoLA, RTE: +3.5, {few}"]),
+        4: ("undecided", [f"Average accuracy of RTE: -2.5, {few}", f"Average correlation of CoLA: +10.0, {few}"]),
         8: ("undecided", [f"RTE, 1 layers against 0: -0.5, {few}", f"RTE, 2 layers against 1: +1.2, {few}"]),
         # √(0.716 · 0.284 / 400) / 0.432 = 0.052, and 0.058 of the LSTM
         10: ("holds", ["SST-2: 0.50 after 0.00, +0.50, standard error 0.07, p < 0.001"]),
@@ -369,9 +388,9 @@ def page(report):
 def test_every_cell_is_on_the_page(page):
     first, mrpc, story = (
         next(row for row in page.rows if row[0] == name and len(row) > 7)
-        for name in ("Average of CoLA, RTE", "MRPC F1", "Story Cloze Accuracy")
+        for name in ("Average correlation of CoLA", "MRPC F1", "Story Cloze Accuracy")
     )
-    assert first[:5] == [first[0], "", "", "50.7", "38.0 37.0 to 39.0, 2 seeds mean over the tasks, seed by seed"]
+    assert first[:5] == [first[0], "", "", "45.4", "21.0 20.0 to 22.0, 2 seeds mean over the tasks, seed by seed"]
     assert mrpc[3:] == ["82.3", "not measured", "79.4", "not measured", "84.9", "not measured", "83.2", "not measured"]
     assert story[3:6] == ["", "60.5 60.0 to 61.0, 2 seeds test", ""] and story[-1].startswith("seed 1: not run yet; ")
     model = "GPT-1 (2 layers, 32 wide) parameters 1,234,567 num_hidden_layers 2 "

@@ -408,7 +408,7 @@ def test_a_report_alone(stand_ins, command, models, tmp_path, capsys):
     parameters = GPT1ForCausalLM.from_pretrained(models[0]).num_parameters()
     assert (model["name"], model["parameters"]) == ("GPT-1 (2 layers, 16 wide)", parameters)
     rte = report["tables"][0]["rows"][0]["cells"]["rte"]
-    assert rte["measured"] == {"median": 51.5, "lowest": 51.0, "highest": 52.0, "seeds": [1, 2]}
+    assert rte["measured"] == {"mean": 51.5, "median": 51.5, "lowest": 51.0, "highest": 52.0, "seeds": [1, 2]}
     assert report["tables"][2]["rows"][0]["cells"]["cola"]["missing"] == "seed 1: not run yet; seed 2: not run yet"
     assert report["commands"] == [f"gpt1 reproduce {' '.join(arguments)}".replace("A small one", "'A small one'")]
     with pytest.raises(ValueError, match="No cell in .* has these settings, .* or pass --config"):

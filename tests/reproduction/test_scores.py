@@ -57,7 +57,7 @@ def answered(generator, trials: int, num_seeds: int, ratio: float, num_rows: int
 @pytest.mark.parametrize("num_seeds", [3, 5, 10])
 @pytest.mark.parametrize("effect", [0.0, 0.1])
 def test_95_percent_of_intervals_cover_the_truth(num_seeds, effect, generator):
-    """No effect, and a planted one of ten points. With three seeds that hardly vary intervals are a little too wide."""
+    """No effect, and a planted one of ten points. Of three seeds that hardly vary intervals are a bit wide."""
     covered = {}
     for ratio in RATIOS:
         found = answered(generator, 3000, num_seeds, ratio, effect=effect)

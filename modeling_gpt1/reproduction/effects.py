@@ -1,0 +1,84 @@
+"""What each part of the method is worth on each task: differences with 95 % intervals, rows and seeds.
+
+They stand first in the report. A verdict is made of some of them, with Holm's correction; these intervals have none.
+"""
+
+from dataclasses import dataclass
+
+from .scores import difference
+from .tables import COLUMNS, PARTS, Cells
+
+# The first setting against the second. A number is one of transferred layers.
+PAIRS = (
+    ("full", "without_pretraining"),
+    ("full", 0),
+    (0, "without_pretraining"),
+    ("full", "without_auxiliary"),
+    ("full", "lstm"),
+    ("full", "ngrams"),
+    ("full", "ngrams_of_last"),
+    ("without_pretraining", "ngrams"),
+)
+SHORT = {
+    "full": "full method",
+    "without_pretraining": "no pre-training",
+    "without_auxiliary": "no auxiliary objective",
+    "lstm": "LSTM",
+    "ngrams": "n-grams",
+    "ngrams_of_last": "n-grams of the last text",
+    0: "embeddings alone",
+}
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The difference of two settings on a task."""
+
+    label: str
+    first: str
+    second: str
+    value: float
+    interval: tuple[float, float] | None
+    seeds: int
+    rows: int | None
+    failed: int
+
+    def describe(self) -> dict:
+        """What report.json says of it; scores × 100."""
+        return {
+            "task": self.label,
+            "first": self.first,
+            "second": self.second,
+            "difference": round(self.value, 4),
+            "interval": None if self.interval is None else [round(end, 4) for end in self.interval],
+            "seeds": self.seeds,
+            "rows": self.rows,
+            "failed": self.failed,
+        }
+
+
+def effects_of(cells: Cells) -> list[Effect]:
+    """All differences that were measured, by pairs, each over its tasks."""
+    found = []
+    for first, second in PAIRS:
+        for key, column in COLUMNS.items():
+            if key in PARTS and cells.scores(PARTS[key], first):
+                continue  # the whole stands for its parts
+            ours, theirs = cells.scores(key, first), cells.scores(key, second)
+            if not ours or not theirs:
+                continue
+            estimate = difference(ours, theirs)
+            baselines = cells.baselines(key)
+            found.append(
+                Effect(
+                    label=column.label,
+                    first=SHORT[first],
+                    second=SHORT[second],
+                    value=estimate.value,
+                    interval=estimate.interval,
+                    seeds=estimate.num_seeds,
+                    rows=None if baselines is None else baselines["rows"],
+                    failed=len(cells.failed(key, first)) + len(cells.failed(key, second)),
+                )
+            )
+    return found
