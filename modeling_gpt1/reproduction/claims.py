@@ -19,12 +19,12 @@ from .tables import AVERAGES, COLUMNS, PARTS, Cells
 RULES = [
     "Two settings are compared by the difference of their mean scores at the seeds that both have. Its 95 % interval "
     "counts the error of the seeds and that of the rows, which all seeds share; 1000 resamples measure it. It counts, "
-    "too, that a few seeds tell little of their spread (Behrens and Fisher), and that seeds which happen to agree vary "
-    "by what rows and seeds do together at least. Fewer than three seeds decide nothing, nor do runs that kept no "
-    "answers. All of it is about one pre-trained checkpoint: how another pre-training would end is in no interval.",
-    "A run fails to train if its training loss ends less than 1 % below that of the class frequencies. It is an outcome "
-    "of its own: counted beside the mean, and in no mean or difference.",
-    "An average is over scores of one kind: accuracy, correlation or F1.",
+    "too, that a few seeds tell little of their spread (Behrens and Fisher), and that seeds which happen to agree "
+    "vary at least by what rows and seeds do together. Fewer than three seeds decide nothing, nor do runs that kept "
+    "no answers. All of it is about one pre-trained checkpoint: how another pre-training would end is in no interval.",
+    "A run fails to train if its training loss does not end 1 % below that of the class frequencies. It is an outcome "
+    "of its own: counted beside the mean, and in no mean or difference. An average is over scores of one kind: "
+    "accuracy, correlation or F1.",
     "A comparison counts if its p value is below 0.05, by Holm's correction over all comparisons of a claim. A claim "
     "holds if all of its comparisons support it. It does not hold if none supports it and at least one contradicts "
     "it. It is mixed if some support and some contradict it. Everything else is undecided.",

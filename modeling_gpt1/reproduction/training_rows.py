@@ -48,7 +48,10 @@ def cut(rows: Dataset, task: Task) -> tuple[Dataset, Dataset]:
     """The training rows without a part, and that part, which is held out.
 
     Rows with the same first text (a premise, an article) stay together: a model that has seen an article would do
-    better on its other questions.
+    better on its other questions. A text of so many rows that half of all would be held out stays in training.
+
+    Raises:
+        UserError: no part can be held out.
     """
     places_of_text: dict[str, list[int]] = {}
     for place, text in enumerate(rows[task.text_columns[0]][:]):
@@ -59,7 +62,13 @@ def cut(rows: Dataset, task: Task) -> tuple[Dataset, Dataset]:
     for number in np.random.default_rng(CUT_SEED).permutation(len(groups)):
         if len(held_out) >= wanted:
             break
-        held_out.update(groups[number])
+        if len(held_out) + len(groups[number]) <= len(rows) / 2:
+            held_out.update(groups[number])
+    if not held_out:
+        raise UserError(
+            f"The {len(rows)} training rows of task {task.name!r} are too few, or too alike in column "
+            f"{task.text_columns[0]!r}, to hold a part out for tuning. Give more rows, or leave --tune out."
+        )
     kept = [place for place in range(len(rows)) if place not in held_out]
     return rows.select(kept), rows.select(sorted(held_out))
 
