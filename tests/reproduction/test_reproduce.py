@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.files import write_rows
 from support.launch import TIMEOUT
 from support.refusals import refusal
 from transformers import BertConfig, GPT2Config, OpenAIGPTConfig
@@ -39,7 +40,7 @@ from modeling_gpt1.reproduction.models import (
     processor_name,
     text_fingerprint,
 )
-from modeling_gpt1.reproduction.report import page
+from modeling_gpt1.reproduction.report import build_report, page
 from tokenization.rows import files as rows_module
 
 # Stands in for `gpt1 NAME`: writes down how it was called, and results that its arguments decide.
@@ -337,6 +338,122 @@ def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, caps
     first, second, *_ = told(capsys).splitlines()
     assert unscored.format("mnli", "validation_matched and validation_mismatched") in first
     assert unscored.format("story_cloze", "validation") in second
+
+
+# ---- Tuning
+
+
+@pytest.fixture
+def tuned(stand_ins, command, data_dir):
+    """Words of a command whose best learning rate is 1e-3; without pre-training it is 1e-4."""
+    rows = [{"sentence1": f"he paid {n} .", "sentence2": "he paid .", "label": n % 2} for n in range(20)]
+    write_rows(data_dir / "rte" / "train.jsonl", rows)
+    score = """
+best = 1e-4 if "--n_transfer" in words else 1e-3
+score -= abs(float(value("--learning_rate")) - best)
+names ="""
+    (stand_ins.folder / "gpt1.py").write_text(GPT1.replace("\n    names =", score.replace("\n", "\n    "), 1))
+
+    def words(*more: str) -> list[str]:
+        return command(
+            *("--tune", "true", "--tune_learning_rates", "1e-4", "1e-3", "--tune_warmups", "0.1"),
+            *("--tune_lm_coefs", "0", "0.5", "--experiments", "ablations", "--tasks", "rte", "--seeds", "1", "2"),
+            *("--variants", "full", "without_auxiliary", "without_pretraining", *more),
+        )
+
+    return words
+
+
+def flags_of(call: list[str], *names: str) -> list[str | None]:
+    """The last value of each flag, or None."""
+    return [call[len(call) - call[::-1].index(name)] if name in call else None for name in names]
+
+
+def test_seeds_run_with_the_settings_that_each_condition_was_tuned_to(stand_ins, tuned, data_dir):
+    assert reproduce(tuned()) == 0
+    calls = stand_ins()
+    trials, seeds = calls[:6], calls[6:]
+    flags = ("--learning_rate", "--warmup_steps", "--lm_coef", "--seed")
+    assert [flags_of(call, *flags) for call in trials] == [
+        ["0.0001", "0.1", None, "0"],
+        ["0.001", "0.1", None, "0"],
+        ["0.0001", "0.1", "0", "0"],  # without the auxiliary objective
+        ["0.001", "0.1", "0", "0"],
+        ["0.0001", "0.1", "0", "0"],  # without pre-training, which tunes λ too
+        ["0.001", "0.1", "0.5", "0"],
+    ]
+    assert [flags_of(call, *flags) for call in seeds] == [
+        [rate, "0.1", lm_coef, seed]
+        for seed in ("1", "2")
+        for rate, lm_coef in (("0.001", None), ("0.001", "0"), ("0.0001", "0"))
+    ]
+
+
+def test_trials_never_see_the_rows_that_are_scored(stand_ins, tuned, data_dir):
+    reproduce(tuned())
+    folders = [flags_of(call, "--data_dir")[0] for call in stand_ins()]
+    assert str(data_dir) not in folders[:6]
+    assert set(folders[6:]) == {str(data_dir)}
+
+
+def test_trials_are_cells_that_are_kept(stand_ins, tuned, tmp_path, capsys):
+    assert reproduce(tuned()) == 0
+    stand_ins()
+    told(capsys)
+    assert reproduce(tuned()) == 0
+    assert stand_ins() == []
+    assert "[1/6, TIME] rte-full-learningrate0.0001-warmupsteps0.1: finished before\n" in told(capsys)
+    trial = finished(tmp_path / "out")["rte-without_pretraining-learningrate0.001-warmupsteps0.1-lmcoef0.5"]
+    assert (trial["kind"], trial["seed"], trial["n_transfer"]) == ("tuning", 0, -1)
+    assert trial["cut"] == {"share": 0.2, "most": 1000, "seed": 0}
+
+
+def test_the_report_shows_the_trials_and_the_chosen_settings(stand_ins, tuned, tmp_path):
+    reproduce(tuned())
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    full, _, fresh = report["tuning"]
+    assert (full["chosen"]["learning_rate"], full["chosen"]["lm_coef"]) == (1e-3, None)
+    assert (fresh["chosen"]["learning_rate"], fresh["chosen"]["lm_coef"]) == (1e-4, 0.0)
+    assert [trial["score"] for trial in full["trials"]] == pytest.approx([49.91, 50.0])
+    assert list(report["figures"][2]["panels"]) == [
+        "RTE: Transformer, auxiliary LM (full)",
+        "RTE: Transformer, without auxiliary LM",
+        "RTE: Transformer, without pre-training",
+    ]
+    assert "held-out score" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_condition_whose_trials_are_not_finished_waits(stand_ins, tuned, tmp_path):
+    reproduce(tuned())
+    trials = (tmp_path / "out" / "cells").glob("rte-full-learningrate*")
+    next(trials).unlink()
+    reproduce([*tuned()[:6], "--only_report", "true", *tuned()[6:]])
+    row = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][3]["rows"][0]["cells"]["rte"]
+    reason = "its tuning is not finished"
+    assert row["missing"] == f"seed 1: {reason}; seed 2: {reason}"
+
+
+def test_without_tune_nothing_is_tuned(stand_ins, command):
+    assert reproduce(command("--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1")) == 0
+    assert len(stand_ins()) == 1
+
+
+def test_the_report_can_be_recomputed_from_the_kept_cells(stand_ins, tuned, tmp_path):
+    reproduce(tuned())
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    kept = grid.read_cells(tmp_path / "out" / "cells.json.gz")
+    again = build_report(kept, title=report["title"], models=report["models"])
+    assert again["tables"] == report["tables"]
+    assert again["effects"] == report["effects"]
+
+
+def test_the_same_cells_give_the_same_bytes(tmp_path):
+    for name in ("first.gz", "second.gz"):
+        grid.write_cells(tmp_path / name, [{"kind": "fine_tuning", "answers": "0 1"}])
+    assert (tmp_path / "first.gz").read_bytes() == (tmp_path / "second.gz").read_bytes()
+
+
+# ---- Parts and checkpoints
 
 
 def test_race_without_files_of_its_parts(stand_ins, command, data_dir, tmp_path):
