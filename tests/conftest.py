@@ -43,11 +43,19 @@ def without_old_garbage():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def private_cache(tmp_path_factory):
-    """What `datasets` keeps of files stays with the tests."""
+def away_from_home(tmp_path_factory):
+    """Nothing of the developer's folder or home decides a test, here or in a process that it starts."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("started_here"))
+        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("huggingface")))
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path_factory, monkeypatch):
+    """Each test starts in a folder where no other has written."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("started_here"))
 
 
 @pytest.fixture(autouse=True)

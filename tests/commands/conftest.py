@@ -20,9 +20,3 @@ def asked(monkeypatch):
 
     monkeypatch.setattr(zero_shot, "evaluate_zero_shot", note)
     return found
-
-
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path_factory, monkeypatch):
-    """Commands write where they are started: what lies in the developer's folder must not decide a test."""
-    monkeypatch.chdir(tmp_path_factory.mktemp("started_here"))
