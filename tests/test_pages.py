@@ -198,13 +198,15 @@ def test_the_figures_of_the_readme_are_the_measured_ones():
     their_time, our_time, faster = medians(*race, "seconds")
     their_memory, our_memory, smaller = medians(*race, "step MiB")
     assert f"| {their_time:.1f} s, {their_memory:.0f} MiB | {our_time:.1f} s, {our_memory:.0f} MiB: " in readme
-    assert f"**{faster:.1f} × as fast in a fifth of the memory**" in readme and round(1 / smaller, 1) == 0.2
+    assert f"**{faster:.1f} × as fast in a fifth of the memory**" in readme
+    assert round(1 / smaller, 1) == 0.2
     agreement = json.loads(parity_path.read_text(encoding="utf-8"))["results"]["agreement"]
     shares = []
     for tokenizer in ("OpenAIGPTTokenizer", "GPT1Tokenizer"):
         books = [book for book in agreement if book["tokenizer"] == tokenizer]
         shares.append(sum(book["exact_paragraphs"] for book in books) / sum(book["paragraphs"] for book in books))
-    assert len(agreement) == 10 and f"| {shares[0]:.1%} | **{shares[1]:.1%}** |".replace("%", " %") in readme
+    assert len(agreement) == 10
+    assert f"| {shares[0]:.1%} | **{shares[1]:.1%}** |".replace("%", " %") in readme
 
 
 def newest_result(kind: str) -> Path:
@@ -227,7 +229,8 @@ def test_the_pre_training_command_is_that_of_its_figures():
     assert given == [word for word in shlex.split(measured["command"]) if not word.startswith("books/")]
     text = " ".join(page.read_text(encoding="utf-8").split())
     first, last = (measured["evaluations"][place]["perplexity"] for place in (0, -1))
-    assert f"fell from {first:.0f} to {last:.1f}" in text and path.name in text
+    assert f"fell from {first:.0f} to {last:.1f}" in text
+    assert path.name in text
     assert f"blocks is {measured['final']['perplexity']}" in text
     assert f"{measured['tokens_seen'] / 1e6:.1f} million tokens in {measured['seconds'] / 60:.0f} minutes" in text
 

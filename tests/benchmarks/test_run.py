@@ -50,7 +50,8 @@ def test_report_and_file_of_a_run_with_a_failed_script(run, scripts, tmp_path, c
     assert run.main([*ONLY, "--rounds", "3", "--threads", "2", "--output", str(tmp_path)]) == 1
     assert scripts == [(3, 2, False), (3, False)]
     printed = capsys.readouterr().out
-    assert "generation: failed, 0 s\n" in printed and "pretraining: 2 rows, 0 s\n" in printed
+    assert "generation: failed, 0 s\n" in printed
+    assert "pretraining: 2 rows, 0 s\n" in printed
     text = printed[printed.index("work  ") :]
     table, _, rest = text.partition("\n1 of 2 targets met\n\ngeneration FAILED:\nTraceback (most recent call last):\n")
     assert table == TABLE
@@ -84,7 +85,8 @@ def test_a_quick_run_judges_and_writes_nothing(run, scripts, tmp_path, monkeypat
     assert run.main(["--only", "pretraining", "loading", "--quick"]) == 0
     assert scripts == [(5, 1, True), (5, True)]
     printed = capsys.readouterr().out
-    assert "targets met" not in printed and "written" not in printed
+    assert "targets met" not in printed
+    assert "written" not in printed
     assert list(tmp_path.iterdir()) == []
 
 

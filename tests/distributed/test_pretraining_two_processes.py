@@ -105,7 +105,8 @@ def test_torchrun_restarts_processes_of_which_one_is_killed(folder, tmp_path):
     """The second start goes on from the checkpoint, to the bit."""
     restart_together(2, SCRIPT, tmp_path, "restarted", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     for record, expected in zip(records(tmp_path, "restarted"), records(folder, "map"), strict=True):
-        assert record["log"] == expected["log"] and record["eval_loss"] == expected["eval_loss"]
+        assert record["log"] == expected["log"]
+        assert record["eval_loss"] == expected["eval_loss"]
         assert record["seen"] == expected["seen"][-((NUM_UPDATES - SAVED_UPDATE) * ROWS_PER_UPDATE // 2) :]
     expected = weights_in(folder / "map")
     for name, weight in weights_in(tmp_path / "restarted").items():

@@ -101,9 +101,11 @@ def test_pre_trains(script, tmp_path, monkeypatch, capsys, caplog):
     (tmp_path / "book.txt").write_text("\n".join(SENTENCES * 4))
     files = ["--train_files", str(tmp_path / "book.txt"), "--validation_files", str(tmp_path / "book.txt")]
     module.main([*files, "--num_merges", "50", "--output_dir", str(tmp_path / "out"), *QUICK])
-    assert "eval_perplexity" in capsys.readouterr().out and "PAD/BOS/EOS" not in caplog.text
+    assert "eval_perplexity" in capsys.readouterr().out
+    assert "PAD/BOS/EOS" not in caplog.text
     model = GPT1ForCausalLM.from_pretrained(tmp_path / "out")
-    assert model.config.vocab_size == len(open_tokenizer(tmp_path / "out")) and model.config.hidden_size == 16
+    assert model.config.vocab_size == len(open_tokenizer(tmp_path / "out"))
+    assert model.config.hidden_size == 16
 
 
 def test_scores(script, language_model, tmp_path, capsys):
@@ -113,7 +115,8 @@ def test_scores(script, language_model, tmp_path, capsys):
     module.main(["--model", language_model, "--task", "sst2", "--data_dir", data, "--max_rows", "4"])
     *sentences, answers = capsys.readouterr().out.splitlines()
     figures = [float(line.split()[0]) for line in sentences]
-    assert len(figures) == 4 and all(figure < 0 for figure in figures)
+    assert len(figures) == 4
+    assert all(figure < 0 for figure in figures)
     assert sentences[0].endswith("  He was hungry, so he ate an apple.")
     assert re.fullmatch(r"sst2 \{'accuracy': (0\.\d+|1\.0), 'normalised': -?\d\.\d+\}", answers)
 

@@ -97,7 +97,9 @@ def test_checkpoints_are_pushed_to_branches_of_their_names(visit):
     for branch in branches:
         files = visit.hub.files("me/babylm" if branch == "main" else f"me/babylm@{branch}")
         weights = (run / branch.replace("main", "") / "model.safetensors").read_bytes()
-        assert files["model.safetensors"] == weights and "tokenizer.json" in files and "modeling_gpt1.py" in files
+        assert files["model.safetensors"] == weights
+        assert "tokenizer.json" in files
+        assert "modeling_gpt1.py" in files
         assert not any("chck" in name for name in files)
     texts = [json.loads(line)["continuations"] for line in lines if line.startswith('{"prompt"')]
     assert texts[0] == texts[1] != texts[2]
@@ -178,7 +180,8 @@ def test_what_a_failed_push_says(visit, name, cause):
 
 def test_a_push_that_cannot_start_says_that_nothing_is_lost(visit):
     assert "401 Unauthorized" in (text := visit.printed("fail_to_push", "at-start"))
-    assert text.startswith("result cannot be pushed to: ") and "because training has not started" in text
+    assert text.startswith("result cannot be pushed to: ")
+    assert "because training has not started" in text
 
 
 def test_the_last_words_of_a_failed_script_push_its_result(visit):
@@ -197,4 +200,5 @@ def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
     last = output.splitlines()[-1]
     assert last.startswith("gpt1 finetune: me/books cannot be pushed to: 403 Forbidden: You don't have the rights")
     assert f"{REMEDY} and start again, or leave --push_to_hub out" in last
-    assert " · loss " not in output and not list((visit.folder / "of-others").glob("*.safetensors"))
+    assert " · loss " not in output
+    assert not list((visit.folder / "of-others").glob("*.safetensors"))

@@ -47,7 +47,8 @@ def flash_attn_varlen_func(
     q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None, causal=False
 ):
     """Stands in for flash attention's, without reading the lengths on the host."""
-    assert causal and isinstance(max_seqlen_q, int)
+    assert causal
+    assert isinstance(max_seqlen_q, int)
     places = torch.arange(len(q), device=q.device)
     sequences = (places[:, None] >= cu_seqlens_q).sum(1)
     is_seen = (sequences[:, None] == sequences) & (places[:, None] >= places)
@@ -264,7 +265,8 @@ def test_a_decoding_step_never_waits():
             model(ids, past_key_values=cache)
             with Waits() as waits:
                 logits[place] = model(new, attention_mask=real, past_key_values=cache).logits
-    assert waits.all == [] and distance([logits["device"]], [logits["CPU"]]) < 1e-6
+    assert waits.all == []
+    assert distance([logits["device"]], [logits["CPU"]]) < 1e-6
 
 
 def test_scores_are_those_of_the_cpu():
@@ -273,7 +275,8 @@ def test_scores_are_those_of_the_cpu():
         [score.total for row in CausalLMScorer(model.eval()).score_ids(requests) for score in row]
         for model in (to_device(language_model()), language_model())
     )
-    assert len(expected) == 3 and found == pytest.approx(expected, abs=1e-5)
+    assert len(expected) == 3
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
 # ---- Trainers
@@ -345,22 +348,26 @@ def test_an_update_never_waits_but_to_log(kind, run_of):
     """From the end of one update to the end of the next: batches, both passes, clipping, optimizer, tokens."""
     run = run_of("pre-training", optim="adamw_torch_fused") if kind == "AdamW" else run_of(kind)
     first, *others = run["waits"]
-    assert run["device"] == "standin:0" and len(others) == 2
+    assert run["device"] == "standin:0"
+    assert len(others) == 2
     assert [waits for waits in others if waits] == []
 
 
 @pytest.mark.parametrize("kind", ["pre-training", "fine-tuning", "LSTM"])
 def test_a_run_gives_the_losses_and_weights_of_the_cpu_and_waits_once_for_its_evaluation(kind, run_of):
     run, on_cpu = run_of(kind), run_of(kind, on_cpu=True)
-    assert len(run["losses"]) >= 3 and run["losses"] == pytest.approx(on_cpu["losses"], abs=1e-6)
+    assert len(run["losses"]) >= 3
+    assert run["losses"] == pytest.approx(on_cpu["losses"], abs=1e-6)
     assert run["weights"] == pytest.approx(on_cpu["weights"], abs=1e-5)
     assert run["tokens"] == on_cpu["tokens"] == (260 if kind == "pre-training" else 0)
     waits = run["evaluation"]
-    assert all(wait.startswith("a copy to the host") for wait in waits) and sum(waits.values()) == 2, waits
+    assert all(wait.startswith("a copy to the host") for wait in waits), waits
+    assert sum(waits.values()) == 2, waits
 
 
 def test_a_run_resumes_to_the_bit(run_of, tmp_path):
     saved = {"save_strategy": "steps", "save_steps": 2}
     train_on_stand_in("fine-tuning", str(tmp_path), max_steps=2, **saved)
     resumed = train_on_stand_in("fine-tuning", str(tmp_path), resume=True, **saved)
-    assert resumed["device"] == "standin:0" and resumed["weights"] == run_of("fine-tuning")["weights"]
+    assert resumed["device"] == "standin:0"
+    assert resumed["weights"] == run_of("fine-tuning")["weights"]

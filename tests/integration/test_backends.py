@@ -65,13 +65,15 @@ def requests():
 
 
 def test_what_engines_ask_of_the_class_and_of_the_folder(tiny_model, tmp_path):
-    assert GPT1Model.is_backend_compatible() and GPT1ForCausalLM.is_backend_compatible()
+    assert GPT1Model.is_backend_compatible()
+    assert GPT1ForCausalLM.is_backend_compatible()
     model = tiny_model(GPT1ForCausalLM)
     model.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert config["auto_map"]["AutoModel"] == "modeling_gpt1.GPT1Model"
     assert config["auto_map"]["AutoModelForCausalLM"] == "modeling_gpt1.GPT1ForCausalLM"
-    assert model.base_model_prefix == "transformer" and all(block.attn.is_causal for block in model.transformer.h)
+    assert model.base_model_prefix == "transformer"
+    assert all(block.attn.is_causal for block in model.transformer.h)
     assert [block.attn.layer_idx for block in model.transformer.h] == [0, 1]
     assert model.transformer.supports_tp_plan
     linear = {name for name, module in model.transformer.named_modules() if isinstance(module, nn.Linear)}

@@ -128,7 +128,8 @@ class TestTextClassification:
         for place, given, needed in (*told, (folder, one, ""), (folder, pair, "`text` alone")):
             caplog.clear()
             pipeline("text-classification", str(place))(given)
-            assert ("1 of 1 sequences of the first" in caplog.text) == bool(needed) and needed in caplog.text
+            assert ("1 of 1 sequences of the first" in caplog.text) == bool(needed)
+            assert needed in caplog.text
 
     def test_a_similarity_model_reads_a_pair_in_both_orders(self, make_task_folder, plain_tokenizer, caplog):
         folder = make_task_folder("similarity", num_labels=1, columns={"text_a": "a", "text_b": "b"})
@@ -185,4 +186,5 @@ class TestZeroShotClassification:
         premise = plain_tokenizer(PREMISE * 5)["input_ids"]
         hypothesis = plain_tokenizer("This example is river.")["input_ids"]
         room = LIMIT - 3 - len(hypothesis)
-        assert rows == [with_control(rank.tokenizer, premise[:room], hypothesis)] and len(rows[0]) == LIMIT
+        assert rows == [with_control(rank.tokenizer, premise[:room], hypothesis)]
+        assert len(rows[0]) == LIMIT

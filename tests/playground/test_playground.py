@@ -135,7 +135,8 @@ def test_what_was_cut_is_said(opened, monkeypatch):
     assert [len(read(single, {"first": "the " * number}).notes) for number in (10, 11)] == [0, 1]
     for number in (24, 25):
         notes = read(opened(None), {"first": "the " * number}).notes
-        assert len(notes) == number - 23 and notes[-1].startswith("This model has no task head")
+        assert len(notes) == number - 23
+        assert notes[-1].startswith("This model has no task head")
 
 
 def test_losses_are_those_of_the_logits(opened):
@@ -249,7 +250,8 @@ def test_each_token_is_read_once_and_a_failure_while_writing_is_not_lost(opened)
     torch.manual_seed(0)  # so that none is the extract token, at which writing ends
     model, read_at_once = opened(None, max_position_embeddings=512), []
     model.model.get_input_embeddings().register_forward_hook(lambda _, args, __: read_at_once.append(args[0].shape[1]))
-    assert len(list(write_on(model, [1, 2, 3], 5, temperature=0.7))) == 5 and read_at_once == [3, 1, 1, 1, 1]
+    assert len(list(write_on(model, [1, 2, 3], 5, temperature=0.7))) == 5
+    assert read_at_once == [3, 1, 1, 1, 1]
     with pytest.raises(ValueError, match="the model has only 24 positions"):
         list(write_on(opened(None), [1, 2], 30, temperature=0))
 
@@ -271,7 +273,8 @@ def test_code_that_comes_with_a_model_is_not_run(opened, tmp_path):
     for file in tmp_path.glob("*.py"):
         file.write_text("raise SystemExit('run')")
     model = open_named(folder).model
-    assert type(model) is GPT1DoubleHeadsModel and not model.training
+    assert type(model) is GPT1DoubleHeadsModel
+    assert not model.training
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
@@ -398,11 +401,14 @@ def test_what_the_buttons_do(opened, tmp_path):
         "endings is open. GPT1DoubleHeadsModel: task head for multiple choice, with language-model head; 2 layers, "
         "32 wide, 24 positions, vocabulary 83."
     )
-    assert first == {"visible": True, "label": "Context"} and second == {"visible": False}
-    assert question == {"visible": True, "label": "Question"} and answers == {"visible": True, "label": "Answers"}
+    assert first == {"visible": True, "label": "Context"}
+    assert second == {"visible": False}
+    assert question == {"visible": True, "label": "Question"}
+    assert answers == {"visible": True, "label": "Answers"}
     assert (result, continuation) == (page_module.EMPTY, "")
     result, continuation = page_module.on_read(sources, "endings", "the old", "", "", "he\nthe")
-    assert "Probabilities" in result and continuation == ""
+    assert "Probabilities" in result
+    assert continuation == ""
     *_, continuation = page_module.on_write(sources, "endings", 5, 0, "the old", "", "", "")
     assert words(continuation).endswith("after: [s] context [$]")
     for refused in (
@@ -411,7 +417,8 @@ def test_what_the_buttons_do(opened, tmp_path):
     ):
         assert words(refused) == "The context is empty. Write at least one word."
     listed, open_now, told, *rest = page_module.on_open(sources, dict, "me/two", "endings")  # the open model stays
-    assert (listed, open_now, rest) == ({"value": "endings"}, "endings", [{}] * 6) and "one from the list" in told
+    assert (listed, open_now, rest) == ({"value": "endings"}, "endings", [{}] * 6)
+    assert "one from the list" in told
 
 
 def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog):
@@ -439,7 +446,10 @@ def test_the_command_says_where_the_page_is(monkeypatch, capsys):
     monkeypatch.setattr(command, "check_model", lambda *_: None)
     command.main(["--models", "me/one", "--server_port", "7861"])
     given = page.launch.call_args.kwargs
-    assert given["quiet"] and given["server_port"] == 7861 and not given["share"] and page.block_thread.called
+    assert given["quiet"]
+    assert given["server_port"] == 7861
+    assert not given["share"]
+    assert page.block_thread.called
     assert capsys.readouterr().out == "The page is at http://127.0.0.1:7861/. Ctrl-C ends it.\n"
 
 
@@ -451,9 +461,11 @@ def test_a_space_has_all_that_its_page_needs(monkeypatch, tmp_path, capsys):
     command.main(["--write_space", str(folder), "--models", "me/one", "me/two", "gpt1-novels"])
     assert capsys.readouterr().out == f"written to {folder}\n"
     readme = (folder / "README.md").read_text()
-    assert "sdk: gradio\nsdk_version: 6.31.0\napp_file: app.py\n" in readme and "- me/one\n- me/two\n" in readme
+    assert "sdk: gradio\nsdk_version: 6.31.0\napp_file: app.py\n" in readme
+    assert "- me/one\n- me/two\n" in readme
     requirements = (folder / "requirements.txt").read_text().splitlines()
-    assert "torch<2.16,>=2.11" in requirements and not [line for line in requirements if "extra" in line]
+    assert "torch<2.16,>=2.11" in requirements
+    assert not [line for line in requirements if "extra" in line]
     for package in ("modeling_gpt1", "tokenization"):
         files = [{file.relative_to(root) for file in (root / package).rglob("*.*")} for root in (ROOT, folder)]
         assert files[1] == {file for file in files[0] if "__pycache__" not in file.parts}

@@ -65,7 +65,8 @@ def test_an_example_fills_the_boxes(served):
     (filling,) = (one for one in config["dependencies"] if dataset["id"] in [target[0] for target in one["targets"]])
     filled = join(client, {"data": [2], "fn_index": filling["id"]})["output"]["data"]
     texts = [one["value"] if isinstance(one, dict) else one for one in filled]
-    assert texts == page_module.EXAMPLES["A beginning"] and filling["api_visibility"] == "private"
+    assert texts == page_module.EXAMPLES["A beginning"]
+    assert filling["api_visibility"] == "private"
 
 
 def test_no_path_of_the_server_is_named_or_read_and_nothing_gets_past_the_queue(served):
@@ -76,7 +77,8 @@ def test_no_path_of_the_server_is_named_or_read_and_nothing_gets_past_the_queue(
     assert client.post("/gradio_api/upload", files={"files": ("a.txt", b"a")}).status_code == 413
     body = {"data": ["tiny", "the", "", "", ""], "fn_index": function_of(config, "read")["id"]}
     response = client.post("/gradio_api/run/predict", json=body)
-    assert response.status_code == 404 and "Please join the queue" in response.text
+    assert response.status_code == 404
+    assert "Please join the queue" in response.text
     assert config["max_file_size"] == 0
 
 
@@ -84,7 +86,8 @@ def test_only_listed_models_and_settings_of_the_sliders(served):
     client, config, folder = served
     for name in (str(folder), "/etc", "me/one"):
         answer = join(client, {"data": [name, "the", "", "", ""], "fn_index": function_of(config, "read")["id"]})
-        assert not answer["success"] and "not in the list of choices" in answer["output"]["error"]
+        assert not answer["success"]
+        assert "not in the list of choices" in answer["output"]["error"]
     writing = function_of(config, "write")["id"]
     for length, temperature in ((10**30, 0.7), (-1, 0.7), (5, 10.0)):
         data = ["tiny", length, temperature, "the", "", "", ""]

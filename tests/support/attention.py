@@ -38,8 +38,11 @@ class FlashKernels:
         causal=False,
         window_size=(-1, -1),
     ):
-        assert causal and cu_seqlens_q.dtype == torch.int32 and isinstance(max_seqlen_q, int)
-        assert cu_seqlens_k is cu_seqlens_q and max_seqlen_k == max_seqlen_q
+        assert causal
+        assert cu_seqlens_q.dtype == torch.int32
+        assert isinstance(max_seqlen_q, int)
+        assert cu_seqlens_k is cu_seqlens_q
+        assert max_seqlen_k == max_seqlen_q
         self.calls.append((cu_seqlens_q.tolist(), max_seqlen_q))
         parts = [
             self._attend(q[start:end], k[start:end], v[start:end], softmax_scale, window_size[0])

@@ -173,7 +173,8 @@ def test_scores_of_all_tasks_and_their_predictions(causal, data_dir, capsys):
 
     scores = totals(causal, map(SENTENCES["blimp"], ROWS["supplement_filtered/hypernym"]))
     supplement = of("supplement")
-    assert supplement.groups == {"hypernym": accuracy(scores)} and supplement.place == "blimp/supplement_filtered"
+    assert supplement.groups == {"hypernym": accuracy(scores)}
+    assert supplement.place == "blimp/supplement_filtered"
 
     ewok, scores = of("ewok"), totals(causal, map(SENTENCES["ewok"], ROWS["ewok_filtered/ewok"]))
     assert ewok.groups == {"spatial": accuracy(scores[:2]), "social": accuracy(scores[2:])}
@@ -185,7 +186,8 @@ def test_scores_of_all_tasks_and_their_predictions(causal, data_dir, capsys):
     regular, moved = (totals(causal, map(SENTENCES["entity"], ROWS[place])) for place in places)
     parts = {f"regular_{n}_ops": accuracy(regular[2 * n : 2 * n + 2]) for n in range(3)}
     parts |= {f"move_contents_{n}_ops": accuracy(moved[n::2]) for n in range(2)}
-    assert tracking.groups == parts and tracking.chance == pytest.approx(0.2)
+    assert tracking.groups == parts
+    assert tracking.chance == pytest.approx(0.2)
     of_splits = [np.mean([value for name, value in parts.items() if name.startswith(one)]) for one in ("reg", "mov")]
     assert tracking.metrics["acc"] == pytest.approx(np.mean(of_splits))
 
@@ -209,10 +211,12 @@ def test_wugs_are_correlated_with_people(causal, data_dir):
         return [sorted(values).index(value) for value in values]
 
     expected = np.corrcoef(ranks(model), ranks(people))[0, 1]  # no ties
-    assert answer.metrics == {"spearmanr": pytest.approx(expected)} and answer.chance is None
+    assert answer.metrics == {"spearmanr": pytest.approx(expected)}
+    assert answer.chance is None
     predictions = answer.predictions["wug_past"]["predictions"]
     assert [one["prob"] for one in predictions] == pytest.approx(model, rel=1e-4)
-    assert predictions[3]["id"] == "wug_past_3" and predictions[3]["pred"] in rows[3]["sentences"]
+    assert predictions[3]["id"] == "wug_past_3"
+    assert predictions[3]["pred"] in rows[3]["sentences"]
 
 
 @torch.no_grad()
@@ -423,7 +427,8 @@ def test_blimp_on_the_real_rows(real_data_dir, causal):
     (path,) = (real_data_dir / "blimp").glob("train.jsonl*")
     kept = list({row["UID"]: row for row in read_file(path)}.values())
     items = [babylm.READERS["blimp"](row, "train") for row in kept]
-    assert len(kept) == 67 and {item.group for item in items} == {row["UID"] for row in kept}
+    assert len(kept) == 67
+    assert {item.group for item in items} == {row["UID"] for row in kept}
     expected = totals(causal, map(SENTENCES["blimp"], kept))
     for found, wanted in zip(babylm.score_items(causal, items), expected, strict=True):
         assert found == pytest.approx(wanted, rel=1e-4)

@@ -77,12 +77,14 @@ def test_numbers_equal_those_of_hf(folder, data_dir, tmp_path):
     ours = answers(ask(harness.SharedContextLM(folder, device="cpu", sentence_prefix=True), data_dir, tmp_path))
     tokens = {"add_bos_token": False} if "[e]" in (Path(folder) / "tokenizer.json").read_text() else {}
     theirs = answers(ask(HFLM(folder, device="cpu", batch_size=4, **tokens), data_dir, tmp_path))
-    assert ours.keys() == theirs.keys() and len(ours) == 70
+    assert ours.keys() == theirs.keys()
+    assert len(ours) == 70
     for key, theirs_of_key in theirs.items():
         if key[0] == "wikitext":
             assert ours[key] == pytest.approx(theirs_of_key, rel=1e-5)
         else:
-            assert ours[key][0] == pytest.approx(theirs_of_key[0], rel=1e-5) and ours[key][1] == theirs_of_key[1]
+            assert ours[key][0] == pytest.approx(theirs_of_key[0], rel=1e-5)
+            assert ours[key][1] == theirs_of_key[1]
 
 
 def test_a_changed_weight_is_seen(tmp_path, save_model):
@@ -165,7 +167,8 @@ def test_all_paradigms_of_blimp_are_scored_as_by_a_plain_loop(real_data_dir, tin
     specified, names = local_rows.specify_tasks(["blimp"], real_data_dir)
     options = {"task_manager": local_rows.all_tasks(), "limit": 3, "bootstrap_iters": 0}
     results = simple_evaluate(ours, tasks=specified, **options)
-    assert names == ["blimp"] and len(results["samples"]) == 67
+    assert names == ["blimp"]
+    assert len(results["samples"]) == 67
     for samples in results["samples"].values():
         sentences = [text for sample in samples for _, text in sample["arguments"]]
         found = [response[0][0] for sample in samples for response in sample["resps"]]
@@ -186,13 +189,16 @@ def test_texts_that_the_tokenizer_does_not_know_are_told(ours, monkeypatch):
     monkeypatch.setattr(harness.logger, "warning", told.append)
     for words in ("the old farmer", "Добрый день"):
         ours.loglikelihood([Instance("loglikelihood", {}, (words, " walked"), 0)])
-    assert len(told) == 1 and "% of the tokens are unknown" in told[0] and "'Добрый день walked'" in told[0]
+    assert len(told) == 1
+    assert "% of the tokens are unknown" in told[0]
+    assert "'Добрый день walked'" in told[0]
 
 
 def test_continuations_without_a_token_of_their_own(ours):
     """Inside a word `hf` has no token, and crashes; white space has none at all."""
     ((inside, _),) = ours.loglikelihood([Instance("loglikelihood", {}, ("she smil", "ed"), 0)], disable_tqdm=True)
-    assert math.isfinite(inside) and inside < 0
+    assert math.isfinite(inside)
+    assert inside < 0
     with pytest.raises(ValueError, match="The continuation '  ' of the context that ends in 'the old farmer' has no"):
         ours.loglikelihood([Instance("loglikelihood", {}, ("the old farmer", "  "), 0)], disable_tqdm=True)
 
@@ -221,10 +227,12 @@ def test_openai_gpt_is_read_as_gpt1(openai_gpt_folder, plain_tokenizer, tmp_path
     by_name = harness.SharedContextLM(
         GPT1ForCausalLM.from_pretrained(openai_gpt_folder), tokenizer=str(openai_gpt_folder), add_bos_token=False
     )
-    assert by_name.tok_encode(SPLIT_IN_TWO_WAYS) == expected and not by_name.tokenizer.add_bos_token
+    assert by_name.tok_encode(SPLIT_IN_TWO_WAYS) == expected
+    assert not by_name.tokenizer.add_bos_token
     theirs = OpenAIGPTTokenizer.from_pretrained(openai_gpt_folder, eos_token="<unk>")
     given = harness.SharedContextLM(str(openai_gpt_folder), tokenizer=theirs, device="cpu")
-    assert given.tokenizer is theirs and given.tok_encode(SPLIT_IN_TWO_WAYS) != expected
+    assert given.tokenizer is theirs
+    assert given.tok_encode(SPLIT_IN_TWO_WAYS) != expected
 
 
 def test_chance_and_splits(ours, data_dir, tmp_path):
@@ -233,12 +241,14 @@ def test_chance_and_splits(ours, data_dir, tmp_path):
     samples = results["samples"]["wikitext"]
     assert [sample["doc"]["page"].strip().splitlines()[0] for sample in samples] == ["= Old Farmer = ", "= A Home = "]
     results = add_facts(results, ours)
-    assert chance_of(results, "arc_easy") == 0.25 and chance_of(results, "storycloze_2016") == 0.5
+    assert chance_of(results, "arc_easy") == 0.25
+    assert chance_of(results, "storycloze_2016") == 0.5
     tokens = sum(len(ours.tok_encode(sample["arguments"][0][0])) for sample in samples)
     total = sum(sample["resps"][0][0] for sample in samples)
     assert figures(results, "wikitext")["token_perplexity"][0] == pytest.approx(math.exp(-total / tokens))
     text = table(results, {"model": "a model"})
-    assert "| arc_easy | test | 2 | 0 | acc |" in text and "| 0.250 |\n" in text
+    assert "| arc_easy | test | 2 | 0 | acc |" in text
+    assert "| 0.250 |\n" in text
     assert "The tokenizer does not give back case and spaces" in text
 
 
@@ -268,7 +278,8 @@ def test_what_has_no_question_is_not_calibrated_and_shots_leave_the_row_that_is_
         for number, row in enumerate(task.task_docs):
             task.set_fewshot_seed(number)
             shown = task.fewshot_context(row, 5)
-            assert shown.count(row["question"]) == 1 and shown.count("q") == 6
+            assert shown.count(row["question"]) == 1
+            assert shown.count("q") == 6
     write_rows(tmp_path / "rte" / "validation.jsonl", [{"sentence1": "first", "sentence2": "b", "label": 0}])
     (tmp_path / "rte" / "validation.csv").write_text("sentence1,sentence2,label\nsecond,b,0\n", encoding="utf-8")
     assert local_rows.specify_tasks(["rte"], tmp_path)[0][0].task_docs[0]["sentence1"] == "first"
@@ -290,7 +301,8 @@ def test_a_group_reads_local_rows(ours, tmp_path, monkeypatch):
     specified, found = local_rows.specify_tasks(["blimp"], tmp_path)
     results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
     leaves = [results["results"][f"blimp_{uid}"]["acc,none"] for uid in names[:2]]
-    assert found == ["blimp"] and figures(results, "blimp")["acc"][0] == sum(leaves) / 2
+    assert found == ["blimp"]
+    assert figures(results, "blimp")["acc"][0] == sum(leaves) / 2
 
 
 def made_results(asked, results, **fields):
@@ -340,7 +352,8 @@ def test_race_keeps_the_questions_of_an_article_together():
         {"article": "B.", "question": "Three?", "options": TEXTS[:4], "label": 3},
     ]
     first, second = local_rows.CONVERTERS["race"][1](rows)
-    assert first["article"] == "A." and second["article"] == "B."
+    assert first["article"] == "A."
+    assert second["article"] == "B."
     assert eval(first["problems"]) == [
         {"question": "One?", "options": TEXTS[:4], "answer": "A"},
         {"question": "Two?", "options": TEXTS[1:5], "answer": "C"},
@@ -367,7 +380,8 @@ def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):
         specified, _ = local_rows.specify_tasks(["piqa"], place)
         results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
         found.append(answers(results))
-    assert found[0] == found[1] and len(found[0]) == 4
+    assert found[0] == found[1]
+    assert len(found[0]) == 4
 
 
 @pytest.mark.parametrize(
@@ -425,7 +439,8 @@ def test_names_of_classes_and_columns_of_the_hub(tmp_path):
         Dataset.from_list([story]).to_csv(folder / "test.csv")
         [cloze], _ = local_rows.specify_tasks(["story_cloze"], tmp_path)
         [row] = cloze.task_docs
-        assert cloze.doc_to_text(row) == " ".join(STORY) and cloze.doc_to_target(row) == 1
+        assert cloze.doc_to_text(row) == " ".join(STORY)
+        assert cloze.doc_to_target(row) == 1
         assert cloze.doc_to_choice(row) == TEXTS[3:5]
     lines = ["", " = A Home = \n", "", " She walked . \n", " = A River = \n", " It was green . \n"]
     found = [" = A Home = \n\n She walked . ", " = A River = \n It was green . "]

@@ -17,4 +17,5 @@ def test_checkpoints_by_updates(tmp_path, monkeypatch):
         {"model": str(tmp_path / "checkpoint-20"), "step": 20, "tokens": 640},
         {"model": str(tmp_path / "checkpoint-100"), "step": 100, "tokens": None},
     ]
-    assert len(told) == 1 and "--revision" in told[0]
+    assert len(told) == 1
+    assert "--revision" in told[0]

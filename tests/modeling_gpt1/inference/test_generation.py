@@ -131,7 +131,8 @@ def test_a_continuation_ends_before_its_stop(model, tiny_tokenizer):
     whole = [loop(model, tiny_tokenizer, prompt, 12) for prompt in PROMPTS]
     texts = [tiny_tokenizer.decode(ids, skip_special_tokens=True) for ids in whole]
     string = next(word for word in texts[0].split()[1:] if all(word not in text for text in texts[1:]))
-    assert string == "and" and texts[0].startswith("new and")
+    assert string == "and"
+    assert texts[0].startswith("new and")
     expected = [" " + text for text in ["new", *texts[1:]]]
     generated = continue_prompts(model, tiny_tokenizer, PROMPTS, max_new_tokens=12, stop=[string], do_sample=False)
     assert generated == [[text] for text in expected]

@@ -69,8 +69,10 @@ def test_a_pronoun_in_its_place():
 
 
 def test_names():
-    assert get_heuristic("SST-2") is HEURISTICS["sst2"] and get_heuristic("Story Cloze").task.name == "story_cloze"
-    assert get_heuristic("RACE-high").best_known == 0.503 and get_heuristic("dpr").task is DPR
+    assert get_heuristic("SST-2") is HEURISTICS["sst2"]
+    assert get_heuristic("Story Cloze").task.name == "story_cloze"
+    assert get_heuristic("RACE-high").best_known == 0.503
+    assert get_heuristic("dpr").task is DPR
     with pytest.raises(ValueError, match="'mnli' has no zero-shot heuristic.* race-high, .* pass a `Heuristic` to"):
         get_heuristic("mnli")
 
@@ -78,11 +80,13 @@ def test_names():
 def test_the_mean_decides_between_answers_and_the_whole_between_labels():
     scorer = ScorerByRule(by_words(He=-0.1, plough=-0.1, negative=-2.0, positive=-1.5))
     result = evaluate_zero_shot(scorer, "story_cloze", [STORY, {**STORY, "label": 1}])
-    assert result.scores[0] == pytest.approx([-0.55, -0.775]) and result.predictions == [0, 0]
+    assert result.scores[0] == pytest.approx([-0.55, -0.775])
+    assert result.predictions == [0, 0]
     assert result.metrics == pytest.approx({"accuracy": 0.5, "normalised": 0.0})
     assert len(scorer.asked) == 1  # both rows ask the same
     result = evaluate_zero_shot(scorer, "sst2", SST2)
-    assert result.scores == [[-2.0, -1.5]] * 3 and result.predictions == [1, 1, 1]
+    assert result.scores == [[-2.0, -1.5]] * 3
+    assert result.predictions == [1, 1, 1]
     assert result.metrics == pytest.approx({"accuracy": 2 / 3, "normalised": (2 / 3 - 0.5) / (0.932 - 0.5)})
     assert result.threshold is None
 
@@ -99,16 +103,19 @@ def test_an_empty_answer_is_never_chosen():
     row = {**STORY, "ending1": " ", "label": 1}
     for calibrate in (False, True):
         result = evaluate_zero_shot(ScorerByRule(by_words()), "story_cloze", [row], calibrate=calibrate)
-        assert result.predictions == [1] and result.scores[0][0] == -math.inf
+        assert result.predictions == [1]
+        assert result.scores[0][0] == -math.inf
 
 
 def test_acceptability_by_a_threshold_of_the_training_rows():
     cut = {"he": ContinuationScore((-1.0,)), "paid": ContinuationScore((-3.0,))}
     scorer = ScorerByRule(lambda context, rest: cut[rest.split()[0]])
     result = evaluate_zero_shot(scorer, "cola", [*COLA, {**COLA[0], "label": 0}], train_rows=COLA)
-    assert result.threshold == -2.0 and result.predictions == [1, 0, 1]
+    assert result.threshold == -2.0
+    assert result.predictions == [1, 0, 1]
     same = evaluate_zero_shot(ScorerByRule(lambda *_: cut["he"]), "cola", COLA, train_rows=COLA)
-    assert same.threshold == -1.0 and same.predictions == [0, 0]  # only what exceeds it is of class 1
+    assert same.threshold == -1.0  # only what exceeds it is of class 1
+    assert same.predictions == [0, 0]
     expected = matthews_corrcoef([1, 0, 0], [1, 0, 1])
     assert result.metrics == pytest.approx({"matthews_correlation": expected, "normalised": expected / 0.35})
 
@@ -167,7 +174,8 @@ def test_calibration_divides_by_the_probabilities_of_the_text_without_content():
     plain, calibrated = (
         evaluate_zero_shot(ScorerByRule(rule), "sst2", SST2[1:2], calibrate=calibrate) for calibrate in (False, True)
     )
-    assert plain.predictions == [1] and calibrated.predictions == [0]
+    assert plain.predictions == [1]
+    assert calibrated.predictions == [0]
     assert np.exp(calibrated.scores[0]) == pytest.approx([3, 0.75])
 
 

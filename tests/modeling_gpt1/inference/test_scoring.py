@@ -250,7 +250,8 @@ def test_greedy_continuations_are_known(model):
         scorer = CausalLMScorer(model)
         scorer.shares_contexts &= shares_contexts
         ((first, *others),) = scorer.score_ids([ScoringRequest(context, [greedy, *changed])])
-        assert first.is_greedy and not any(score.is_greedy for score in others)
+        assert first.is_greedy
+        assert not any(score.is_greedy for score in others)
 
 
 def test_greedy_tokens_of_a_masked_model(family_scorer):
@@ -274,7 +275,8 @@ def test_the_architecture_decides_the_method():
 def test_total_and_mean():
     score = ContinuationScore((-1.0, -2.5))
     assert (score.total, score.mean) == (-3.5, -1.75)
-    assert ContinuationScore(()).total == 0 and math.isnan(ContinuationScore(()).mean)
+    assert ContinuationScore(()).total == 0
+    assert math.isnan(ContinuationScore(()).mean)
 
 
 def test_first_token_without_a_context(our_model):
@@ -343,13 +345,15 @@ def test_a_space_belongs_to_the_continuation_and_no_token_spans_the_boundary(byt
     whole = byte_level_tokenizer("the cat sat on the mat")["input_ids"]
     for context, continuation in [("the cat", " sat on the mat"), ("the cat ", "sat on the mat")]:
         ((ids, (rest,)),) = scorer.encode([(context, [continuation])])
-        assert ids == byte_level_tokenizer("the cat")["input_ids"] and ids + rest == whole
+        assert ids == byte_level_tokenizer("the cat")["input_ids"]
+        assert ids + rest == whole
     assert scorer.encode([("", [" sat", "sat"])]) == [([], byte_level_tokenizer([" sat", "sat"])["input_ids"])]
     context, rest, word = (byte_level_tokenizer(text)["input_ids"] for text in ("the c", "at", " cat"))
     assert byte_level_tokenizer("the cat")["input_ids"] != context + rest
     assert scorer.encode([("the c", ["at", " cat"])])[0] == (context, [rest, word])
     ((_, (spelt,)),) = scorer.encode([("the", [" <|end|>"])])
-    assert byte_level_tokenizer.eos_token_id not in spelt and len(spelt) > 3
+    assert byte_level_tokenizer.eos_token_id not in spelt
+    assert len(spelt) > 3
 
 
 def test_words_of_our_tokenizer_join_exactly(tiny_tokenizer, our_model):
@@ -371,14 +375,16 @@ def test_a_context_without_a_token_is_told(tiny_tokenizer, tiny_model, warnings,
     line_end = tiny_tokenizer.convert_tokens_to_ids("\n</w>")
     behind = CausalLMScorer(scorer.model, tiny_tokenizer, start_ids=[line_end])
     assert behind.score([("\n", ["the old"])]) == scorer.score_ids([([line_end], scorer.ids_of(["the old"]))])
-    assert line_end != tiny_tokenizer.unk_token_id and len(warnings) == 1
+    assert line_end != tiny_tokenizer.unk_token_id
+    assert len(warnings) == 1
 
 
 def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model, family_scorer, plain_tokenizer):
     scorer = CausalLMScorer(tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer)), tiny_tokenizer)
     requests = [("the old farmer", [" walked to the market", " smiled", ""]), ("", ["he paid five dollars ."])]
     assert scorer.score(requests) == scorer.score_ids(scorer.encode(requests))
-    assert scorer.score([]) == [] and scorer.score([("the", [])]) == [[]]
+    assert scorer.score([]) == []
+    assert scorer.score([("the", [])]) == [[]]
     for wrong in (("the old", " farmer"), "the old farmer", (None, ["the old", " farmer"])):
         with pytest.raises(ValueError, match=r"Request 1 is .*the old.* farmer.*, but a pair .* such as \(\"It w"):
             scorer.score([("the old", [" girl"]), wrong])
@@ -412,4 +418,5 @@ def test_only_the_scorer_speaks_of_long_texts(tiny_tokenizer, tiny_model, warnin
     scorer = CausalLMScorer(tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer)), tiny_tokenizer)
     monkeypatch.setattr(tiny_tokenizer, "model_max_length", 24)
     scorer.score([("the film was slow . " * 10, [" he", " she"])])
-    assert len(warnings) == 1 and "contexts were cut" in warnings[0]
+    assert len(warnings) == 1
+    assert "contexts were cut" in warnings[0]

@@ -67,7 +67,8 @@ class TestText:
         (tmp_path / "other").mkdir()
         (tmp_path / "x.txt").symlink_to(tmp_path / "other" / "y.txt")
         writing.write_atomically(tmp_path / "x.txt", "new")
-        assert (tmp_path / "x.txt").is_symlink() and contents(tmp_path / "other") == {"y.txt": "new"}
+        assert (tmp_path / "x.txt").is_symlink()
+        assert contents(tmp_path / "other") == {"y.txt": "new"}
 
     def test_what_no_file_can_replace_is_refused(self, tmp_path):
         for path in (str(tmp_path), os.devnull):
