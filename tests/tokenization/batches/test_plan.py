@@ -39,7 +39,8 @@ def test_a_common_context_lies_there_once():
 
 def test_padding_is_left_out():
     plan = plan_batch(torch.tensor([[1, 1, 0], [1, 1, 1], [1, 0, 0]]), [0, 0, 0])
-    assert plan.row_sequence is None and plan.row_is_shared is None
+    assert plan.row_sequence is None
+    assert plan.row_is_shared is None
     assert lists(plan, "token_index", "position_ids") == [[0, 1, 3, 4, 5, 6], [[0, 1, 0, 1, 2, 0]]]
     assert lists(plan, "packed_index") == [[[0, 1, 0], [2, 3, 4], [5, 0, 0]]]
     assert lists(plan, "row_index", "row_place") == [[[0, 1, 0], [2, 3, 4], [5, 0, 0]], [0, 1, 3, 4, 5, 6]]
@@ -52,7 +53,8 @@ def test_padding_is_left_out():
 
 def test_a_full_batch_is_computed_as_it_is():
     plan = plan_batch(torch.ones(2, 3, dtype=torch.int64), [0, 0])
-    assert plan.token_index is None and plan.row_index is None
+    assert plan.token_index is None
+    assert plan.row_index is None
     assert lists(plan, "target_tokens", "target_sources") == [[1, 2, 4, 5], [0, 1, 3, 4]]
 
 
@@ -74,7 +76,8 @@ def test_a_context_is_shared_only_where_that_is_less_work():
     assert plan_batch(mask, [60]).token_index.shape == (140,)
     # Two examples of one batch decide by themselves.
     plan = plan_batch(torch.ones(2, 2, 100, dtype=torch.int64), [1, 60])
-    assert plan.token_index.shape == (340,) and plan.row_index.shape == (3, 140)
+    assert plan.token_index.shape == (340,)
+    assert plan.row_index.shape == (3, 140)
 
 
 def test_every_real_token_is_computed_once():
@@ -125,6 +128,7 @@ def test_a_plan_moves_with_its_batch(monkeypatch):
     given = tensors(batch["plan"])
     assert len(given) == 11
     moved = send_to_device(batch, torch.device("meta"), non_blocking=True)["plan"]
-    assert moved.shape == batch["plan"].shape and all(part.is_meta for part in tensors(moved).values())
+    assert moved.shape == batch["plan"].shape
+    assert all(part.is_meta for part in tensors(moved).values())
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: ~tensor)
     torch.testing.assert_close(tensors(pin_memory(batch)["plan"]), {name: ~part for name, part in given.items()})

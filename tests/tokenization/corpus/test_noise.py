@@ -119,7 +119,8 @@ def test_shares_of_masks(tokenizer, family):
     assert abs(is_kept.float().mean() - 0.1) < 0.025  # one in 64 random tokens is the old one
     is_special = (batch["input_ids"] == CLS) | (batch["input_ids"] == SEP)
     assert set(batch["input_ids"][~is_label].tolist()).isdisjoint({MASK})
-    assert is_special[:, 0].all() and not is_label[:, 0].any()
+    assert is_special[:, 0].all()
+    assert not is_label[:, 0].any()
     for name in ("next_sentence_label", "sentence_order_label"):
         if name in batch:
             assert abs(batch[name].float().mean() - 0.5) < 0.142
@@ -131,7 +132,8 @@ def test_shares_of_spans(tokenizer):
     for seed, row in enumerate(rows):
         (ids,) = make("bart", tokenizer, seed)([row])["input_ids"].tolist()
         kept, num_spans = [token for token in ids[1:-1] if token != MASK], ids.count(MASK)
-        assert len(kept) == 35 and kept == sorted(kept)  # 30 % of 50 tokens are masked, the others stay in order
+        assert len(kept) == 35
+        assert kept == sorted(kept)  # 30 % of 50 tokens are masked, the others stay in order
         lengths.append(15 / num_spans)
     assert 2.2 < sum(lengths) / len(lengths) < 3.8
 

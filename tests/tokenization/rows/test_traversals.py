@@ -26,7 +26,7 @@ CONTROL = ControlIds(start=100, delimiter=101, extract=102)
         (multiple_choice, ([1, 2, 3], [[5], [6, 7]]), 7, [[100, 1, 2, 101, 5, 102], [100, 1, 2, 101, 6, 7, 102]]),
     ],
 )
-def test_sequences(function, segments, max_length, expected):
+def test_each_traversal_writes_its_sequences(function, segments, max_length, expected):
     assert function(*segments, CONTROL, max_length).sequences == expected
 
 
@@ -68,7 +68,8 @@ SEGMENT, LENGTHS = st.lists(st.integers(0, 99), min_size=1, max_size=12), st.int
 
 def split(sequence):
     """The two segments of a sequence, after a look at its control tokens."""
-    assert sequence[0] == CONTROL.start and sequence[-1] == CONTROL.extract
+    assert sequence[0] == CONTROL.start
+    assert sequence[-1] == CONTROL.extract
     assert [sequence.count(token) for token in (100, 101, 102)] == [1, 1, 1]
     middle = sequence.index(CONTROL.delimiter)
     return sequence[1:middle], sequence[middle + 1 : -1]
@@ -83,7 +84,8 @@ def test_truncated_pairs_keep_control_tokens_and_prefixes_of_both_segments(first
     traversed = similarity(first, second, CONTROL, max_length)
     a, b = split(traversed.sequences[0])
     assert split(traversed.sequences[1]) == (b, a)
-    assert is_prefix(a, first) and is_prefix(b, second)
+    assert is_prefix(a, first)
+    assert is_prefix(b, second)
     assert len(a) + len(b) + 3 == min(len(first) + len(second) + 3, max_length)
     assert (a, b) == cut_by_the_library(first, second, max_length - 3)
     assert entailment(first, second, CONTROL, max_length).sequences == traversed.sequences[:1]

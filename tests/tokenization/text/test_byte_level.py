@@ -78,11 +78,15 @@ def test_refusals(gpt2_folder, tokenizer, tiny_model, tmp_path):
     assert f"{folder} has no tokenizer of GPT-1's kind" in refusal(open_tokenizer, folder)
     TokenizersBackend(tokenizer_object=tokenizer.backend_tokenizer).save_pretrained(folder)
     bare = open_tokenizer(folder)
-    assert bare.pad_token is None and add_control_tokens(bare) == 3 and bare.pad_token == "[e]"
+    assert bare.pad_token is None
+    assert add_control_tokens(bare) == 3
+    assert bare.pad_token == "[e]"
     message = refusal(GPT1Tokenizer.from_pretrained, gpt2_folder)
-    assert "no token ends in </w>" in message and "`tokenization.open_tokenizer`" in message
+    assert "no token ends in </w>" in message
+    assert "`tokenization.open_tokenizer`" in message
     message = refusal(add_control_tokens, tokenizer, tiny_model(GPT1ForCausalLM, vocab_size=390))
-    assert "390 token embeddings and the tokenizer 400 tokens" in message and "vocab_size=400" in message
+    assert "390 token embeddings and the tokenizer 400 tokens" in message
+    assert "vocab_size=400" in message
     assert len(tokenizer) == 400
 
 
@@ -98,14 +102,17 @@ def test_control_tokens_of_a_gpt2(tokenizer, tiny_model, tmp_path):
     assert (model.config.vocab_size, model.config.pad_token_id) == (403, tokenizer.pad_token_id)
     assert model.transformer.tokens_embed.weight[400:].std() < 0.03
     assert tokenizer.model_max_length == 24
-    assert add_control_tokens(tokenizer, model) == 0 and len(tokenizer) == 403
+    assert add_control_tokens(tokenizer, model) == 0
+    assert len(tokenizer) == 403
 
     save_folder(tmp_path, model, tokenizer)
     for opened in (tokenizer, open_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)):
-        assert opened.extract_token_id == 402 and len(opened) == 403
+        assert opened.extract_token_id == 402
+        assert len(opened) == 403
         pieces = opened.convert_ids_to_tokens(opened(TRICK, "x")["input_ids"])
         assert (pieces[0], pieces[-3:]) == ("[s]", ["[$]", "x", "[e]"])
-        assert not {"[s]", "[$]", "[e]", END_OF_TEXT} & {*pieces[1:-3]} and {"Ġ[", "["} & {*pieces}
+        assert not {"[s]", "[$]", "[e]", END_OF_TEXT} & {*pieces[1:-3]}
+        assert {"Ġ[", "["} & {*pieces}
         assert opened.decode(opened(TRICK, add_special_tokens=False)["input_ids"]) == TRICK
         assert add_control_tokens(opened) == 0
 
@@ -123,7 +130,8 @@ def test_texts_of_an_opened_gpt2_stay_text(gpt2_folder, tokenizer, tmp_path):
     opened.save_pretrained(tmp_path / "again")
     for given in (opened, open_tokenizer(tmp_path / "again"), AutoTokenizer.from_pretrained(tmp_path / "again")):
         ids = given(TRICK)["input_ids"]
-        assert opened.eos_token_id not in ids and given.decode(ids) == TRICK
+        assert opened.eos_token_id not in ids
+        assert given.decode(ids) == TRICK
     (request,) = CausalLMScorer(model, tokenizer).encode([(f"the {END_OF_TEXT}", [END_OF_TEXT])])
     assert tokenizer.eos_token_id not in [*request.context, *request.continuations[0]]
     assert tokenizer.decode(request.context + request.continuations[0]) == f"the {END_OF_TEXT * 2}"
@@ -164,7 +172,8 @@ def test_continuations_end_at_the_models_end_of_text(tokenizer, tiny_model):
     options = {"max_new_tokens": 6, "do_sample": False}
     ((whole,),) = continue_prompts(model, tokenizer, ["the old"], **options)
     ids = model.generate(**tokenizer("the old", return_tensors="pt"), **options)[0, -6:].tolist()
-    assert tokenizer.decode(ids) == whole and ids[2] not in ids[:2]
+    assert tokenizer.decode(ids) == whole
+    assert ids[2] not in ids[:2]
     for end in (ids[2], [ids[2]]):
         model.generation_config.eos_token_id = end
         assert continue_prompts(model, tokenizer, ["the old"], **options) == [[tokenizer.decode(ids[:2])]]
@@ -178,7 +187,8 @@ def test_the_commands_train_and_ask_a_gpt2(gpt2_folder, tmp_path):
     source = ["--train_files", str(tmp_path / "book.txt"), "--model", str(gpt2_folder)]
     pretrain.main([*source, *few, "--output_dir", str(tmp_path / "lm")])
     model = GPT1ForCausalLM.from_pretrained(tmp_path / "lm")
-    assert model.config.do_layer_norm_before and model.config.vocab_size == 400
+    assert model.config.do_layer_norm_before
+    assert model.config.vocab_size == 400
     assert type(open_tokenizer(tmp_path / "lm")) is GPT2Tokenizer
 
     rows = [{"text": sentence, "label": index % 2} for index, sentence in enumerate(SENTENCES)]
@@ -203,7 +213,8 @@ def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
     text = f"The old farmer\n{END_OF_TEXT}"
     (sequence,) = read(opened, {"first": text}).sequences
     ids = opened.tokenizer(text)["input_ids"]
-    assert opened.tokenizer.decode(ids) == text and opened.tokenizer.eos_token_id not in ids
+    assert opened.tokenizer.decode(ids) == text
+    assert opened.tokenizer.eos_token_id not in ids
     shown = "".join(token.piece + " " * token.ends_word for token in sequence)
     assert (len(sequence), shown) == (len(ids), f"The old farmer ↵ {END_OF_TEXT} ")
     assert len(list(write_on(opened, ids, 4, temperature=0))) > 0

@@ -3,7 +3,6 @@
 import copy
 import json
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -11,9 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import example, given
-from hypothesis import strategies as st
 from support.refusals import refusal
+from support.small_bpe import VOCAB, full_batch
 from support.tiny import write_bpe
 from tokenizers import AddedToken
 from transformers import AutoTokenizer, TokenizersBackend, pipeline
@@ -22,24 +20,7 @@ from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
 from tokenization import GPT1Tokenizer, TraversalCollator, join_continuation
 from tokenization.text import tokenization_gpt1
 
-PIECES = ["<unk>", *"abcdehilnorstuwy.,'![]$<>-", "\n"]
-PIECES += [piece + "</w>" for piece in PIECES[1:]]
-MERGES = [("h", "e"), ("he", "l"), ("hel", "l"), ("hell", "o</w>"), ("n", "'"), ("n'", "t</w>"), ("d", "o</w>")]
-PIECES += ["".join(pair) for pair in MERGES]
-VOCAB = {piece: index for index, piece in enumerate(PIECES)}
-
 SPELLED = "[s] [$] [e] [S] [s][e] a[s]b <unk> <UNK> &#91;s&#93; ［s］ $ $$".split() + ["[ s ]", "< unk >"]
-
-
-@pytest.fixture
-def tokenizer():
-    return GPT1Tokenizer(vocab=VOCAB, merges=MERGES)
-
-
-@pytest.fixture
-def with_control(tokenizer):
-    tokenizer.add_control_tokens()
-    return tokenizer
 
 
 def test_text_becomes_the_released_pieces(tokenizer):
@@ -69,63 +50,12 @@ def test_offsets_point_into_the_original_text(tokenizer):
     assert all(span in ("…", "...") for span, piece in pairs if piece.startswith("."))
 
 
-ROWS = ["Hello, don't say [s] or $!", "", " \n ", "“Hello”—do 😀 &lt;d&gt;…"]
-
-
-class InFull(GPT1Tokenizer):
-    """Makes a batch as transformers does, with every field of the encodings at once."""
-
-    def _encode_plus(self, *given, **options):
-        return TokenizersBackend._encode_plus(self, *given, **{**options, "split_special_tokens": True})
-
-
-def full_batch(tokenizer, *texts, **options):
-    in_full = copy.copy(tokenizer)
-    in_full.__class__ = InFull
-    return in_full(*texts, **options)
-
-
-def fields(encodings):
-    return [
-        (e.ids, e.tokens, e.offsets, e.word_ids, e.sequence_ids, e.special_tokens_mask, e.attention_mask)
-        for e in encodings
-    ]
-
-
-TEXTS = st.one_of(st.sampled_from(ROWS), st.text(alphabet="helo do,'!$[]s\né", max_size=12))
-CUTS = [{}, {"truncation": True, "max_length": 7}, {"truncation": "only_first", "max_length": 5}]
-SHAPES = [{}, {"padding": True, "padding_side": "left"}, {"padding": "max_length", "max_length": 7}]
-
-
-@given(
-    rows=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5),
-    has_pairs=st.booleans(),
-    options=st.tuples(
-        st.sampled_from([{}, {"add_special_tokens": False}, {"return_attention_mask": False}]),
-        st.sampled_from(CUTS),
-        st.sampled_from(SHAPES),
-    ),
-)
-@example(rows=[("do", "“do”")], has_pairs=True, options=({}, {}, {}))
-def test_a_batch_is_that_of_transformers(rows, has_pairs, options):
-    tokenizer = GPT1Tokenizer(vocab=VOCAB, merges=MERGES)
-    tokenizer.add_control_tokens()
-    options = options[0] | options[1] | options[2]
-    if options.get("truncation") == "only_first":
-        options["max_length"] += 20 * has_pairs  # a second text that fits
-    columns = list(map(list, zip(*rows, strict=True)))[: 1 + has_pairs]
-    for texts in (columns, [column[0] for column in columns]):
-        found, expected = tokenizer(*texts, **options), full_batch(tokenizer, *texts, **options)
-        assert found.data == expected.data
-        assert (found.n_sequences, found.is_fast) == (expected.n_sequences, True)
-        assert fields(found.encodings) == fields(expected.encodings)
-
-
 @pytest.mark.parametrize("opened_by", [GPT1Tokenizer, TokenizersBackend])
 def test_an_added_word_is_found_wherever_it_stands(opened_by, with_control, tmp_path):
     """Given as a text, too, which other tokenizers look for in what they have prepared; also without the package."""
     words, whole = ["helloo", AddedToken("<|user|>"), AddedToken("dodo", single_word=True)], "helloo dodo <|user|>"
-    assert with_control.add_tokens(words) == 3 and with_control.add_tokens(words) == 0
+    assert with_control.add_tokens(words) == 3
+    assert with_control.add_tokens(words) == 0
     with_control.save_pretrained(tmp_path)
     for tokenizer in (with_control, opened_by.from_pretrained(tmp_path)):
         first, user, single = map(tokenizer.convert_tokens_to_ids, map(str, words))
@@ -134,37 +64,6 @@ def test_an_added_word_is_found_wherever_it_stands(opened_by, with_control, tmp_
             assert [token for token in batch["input_ids"][0] if token >= first] == expected
             assert batch.data == full_batch(tokenizer, [text, "do"], add_special_tokens=False).data
     assert with_control.decode(with_control("do helloo")["input_ids"], skip_special_tokens=True) == "do helloo"
-
-
-def test_encodings_are_made_once_and_only_when_asked_for(with_control, monkeypatch):
-    rows, calls = list(ROWS), []
-    encode = TokenizersBackend._encode_plus
-    monkeypatch.setattr(
-        TokenizersBackend, "_encode_plus", lambda *given, **options: calls.append(given) or encode(*given, **options)
-    )
-    batch = with_control(rows)
-    assert len(batch.encodings) == 4 and len(calls) == 1  # for the ids
-    rows.clear()  # the batch keeps what it was made of
-    assert batch.tokens(0)[:2] == ["[s]", "hello</w>"]
-    assert batch.token_to_chars(0, 1) == (0, 5) and batch.char_to_token(0, 7) == 3
-    assert batch[1].ids == batch["input_ids"][1]
-    assert len(calls) == 2
-
-
-def test_a_batch_travels_between_processes(with_control):
-    batch = pickle.loads(pickle.dumps(with_control(ROWS)))
-    assert batch.data == with_control(ROWS).data
-    assert fields(batch.encodings) == fields(full_batch(with_control, ROWS).encodings)
-
-
-def test_what_only_the_full_encoding_has(with_control):
-    batch = with_control(ROWS, return_offsets_mapping=True, return_special_tokens_mask=True)
-    expected = full_batch(with_control, ROWS, return_offsets_mapping=True, return_special_tokens_mask=True)
-    assert batch.data == expected.data
-    cut = with_control(ROWS[0], truncation=True, max_length=5, return_overflowing_tokens=True)
-    assert len(cut["input_ids"]) > 1 and {len(ids) for ids in cut["input_ids"][:-1]} == {5}
-    words = with_control([["hello", "do"]], is_split_into_words=True)
-    assert words.word_ids(0) == [None, 0, 1, None] and words["input_ids"] == with_control(["hello do"])["input_ids"]
 
 
 def test_templates_of_one_text_and_a_pair(with_control):
@@ -251,9 +150,11 @@ def test_the_model_grows_with_the_tokenizer(tokenizer, tiny_config):
     before = model.get_input_embeddings().weight.detach().clone()
     assert tokenizer.add_control_tokens(model) == 3
     rows = model.get_input_embeddings().weight.detach()
-    assert rows.shape == (len(tokenizer), 64) and model.config.vocab_size == len(tokenizer)
+    assert rows.shape == (len(tokenizer), 64)
+    assert model.config.vocab_size == len(tokenizer)
     assert torch.equal(rows[:-3], before)
-    assert 0.01 < rows[-3:].std() < 0.03 and abs(rows[-3:].mean()) < 0.01
+    assert 0.01 < rows[-3:].std() < 0.03
+    assert abs(rows[-3:].mean()) < 0.01
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
     config = model.config
     ids = (config.start_token_id, config.delimiter_token_id, config.extract_token_id, config.pad_token_id)
@@ -309,7 +210,8 @@ def test_a_folder_goes_on_with_a_text_in_a_pipeline(tokenizer, tmp_path, randomi
 def test_from_openai_and_a_folder_in_the_layout_of_openai_gpt(tokenizer, tmp_path):
     write_bpe(tokenizer, tmp_path)
     released = GPT1Tokenizer.from_openai(tmp_path / "vocab.json", tmp_path / "merges.txt", model_max_length=16)
-    assert released.get_vocab() == VOCAB and released.model_max_length == 16
+    assert released.get_vocab() == VOCAB
+    assert released.model_max_length == 16
     for loaded in (released, GPT1Tokenizer.from_pretrained(tmp_path)):
         assert loaded("Hello, don't!\nhello")["input_ids"] == tokenizer("Hello, don't!\nhello")["input_ids"]
 
@@ -335,7 +237,9 @@ def test_training_counts_prepared_words():
     texts = ["Low lower, isn't it?", "", "caf\u00e9 \u201clow\u201d &amp; low", 'She said: "Low-er\n\nlow."', "low"]
     counted = tokenization_gpt1._count_words(texts, show_progress=False)
     assert (counted["low"], counted["lower"], counted["n't"], counted["caf\u00e9"], counted['"']) == (6, 1, 1, 1, 4)
-    assert counted["-"] == 1 and counted["\n"] == 1 and counted["er"] == 1
+    assert counted["-"] == 1
+    assert counted["\n"] == 1
+    assert counted["er"] == 1
 
 
 def test_training_is_the_same_in_every_process():

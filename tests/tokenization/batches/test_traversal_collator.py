@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from support.families import make_family_tokenizer
 from support.refusals import refusal
 
 from modeling_gpt1 import prepare_finetuning
 from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens, load_files, load_task
 from tokenization.batches import traversal_collator
+from tokenization.rows.traversals import TRAVERSALS, Traversal, Traversed
 from tokenization.text.control_tokens import encode_texts
 
 # The words a to z are 1 to 26; pieces for other spellings follow. [s], [$] and [e] become 64, 65 and 66.
@@ -35,6 +37,15 @@ def letters():
     return make_letters(WORDS)
 
 
+def rotations(first, middle, last, control, max_length):
+    orders = [(first, middle, last), (middle, last, first), (last, first, middle)]
+    sequences = []
+    for one, two, three in orders:
+        ids = [control.start, *one, control.delimiter, *two, control.delimiter, *three, control.extract]
+        sequences.append(ids[:max_length])
+    return Traversed(sequences, num_shared=1)
+
+
 def assert_batch(batch, **expected):
     """Compares whole tensors: names, values, shapes and types."""
     assert sorted(batch.keys() - {"plan"}) == sorted(expected)
@@ -45,7 +56,7 @@ def assert_batch(batch, **expected):
         assert batch[name].tolist() == values, name
 
 
-def test_similarity(letters):
+def test_a_pair_is_read_in_both_orders(letters):
     collator = TraversalCollator(letters, "similarity", SIMILAR, num_labels=2)
     batch = collator([{"one": "a", "two": "b c", "label": 1}, {"one": "d", "two": "e", "label": 0}])
     assert_batch(
@@ -55,6 +66,58 @@ def test_similarity(letters):
         mc_token_ids=[[5, 5], [4, 4]],
         labels=[1, 0],
     )
+
+
+ROTATION = Traversal(
+    write=rotations,
+    roles=("first", "middle", "last"),
+    sequences=(("first", "middle", "last"), ("middle", "last", "first"), ("last", "first", "middle")),
+)
+
+
+@pytest.fixture
+def rotation(monkeypatch):
+    """A traversal that is not the paper's: three texts in three orders."""
+    monkeypatch.setitem(TRAVERSALS, "rotation", ROTATION)
+    return {"first": "one", "middle": "two", "last": "three", "label": "label"}
+
+
+def test_a_new_traversal_of_three_sequences_needs_its_descriptor_alone(letters, rotation):
+    collator = TraversalCollator(letters, "rotation", rotation, num_labels=3)
+    rows = [
+        {"one": "a", "two": "b c", "three": "d", "label": 2},
+        {"one": "e", "two": "f", "three": "g", "label": 0},
+    ]
+    batch = collator(rows)
+    assert_batch(
+        batch,
+        input_ids=[
+            [[64, 1, 65, 2, 3, 65, 4, 66], [64, 2, 3, 65, 4, 65, 1, 66], [64, 4, 65, 1, 65, 2, 3, 66]],
+            [[64, 5, 65, 6, 65, 7, 66, 0], [64, 6, 65, 7, 65, 5, 66, 0], [64, 7, 65, 5, 65, 6, 66, 0]],
+        ],
+        attention_mask=[[[1] * 8] * 3, [[1, 1, 1, 1, 1, 1, 1, 0]] * 3],
+        mc_token_ids=[[7, 7, 7], [6, 6, 6]],
+        labels=[2, 0],
+    )
+    assert batch["plan"].shape == (2, 3, 8)
+    assert batch["plan"].num_tokens == 45
+    assert collator.lengths(rows) == [8, 7]
+
+
+def test_the_limits_and_the_form_of_a_new_traversal_follow_from_its_descriptor(letters, rotation):
+    told = "max_length is 6, but rotation needs at least 7: its control tokens and one token of each segment."
+    assert told in error_of(letters, "rotation", rotation, max_length=6)
+    assert ROTATION.num_sequences == 3
+    assert ROTATION.form == (
+        "`[s] first [$] middle [$] last [e]` and `[s] middle [$] last [$] first [e]` and "
+        "`[s] last [$] first [$] middle [e]`"
+    )
+
+
+def test_another_familys_tokenizer_reads_two_texts_at_most(rotation):
+    told = error_of(make_family_tokenizer("bert"), "rotation", rotation)
+    assert "BertTokenizer reads one text or a pair, but rotation has the 3 texts first, middle, last." in told
+    assert "Take a tokenizer with control tokens" in told
 
 
 RAGGED = [
@@ -76,7 +139,7 @@ def test_a_different_number_of_choices_has_a_choice_mask(letters):
     )
 
 
-def test_padding_to_a_multiple(letters):
+def test_the_length_is_rounded_up_to_a_multiple(letters):
     collator = TraversalCollator(letters, "classification", {"text": "sentence"}, pad_to_multiple_of=4)
     assert_batch(
         collator([{"sentence": "a b c"}, {"sentence": "d"}]),
@@ -119,7 +182,7 @@ def test_minus_one_is_a_label_where_no_label_is_hidden(letters):
     assert (labels.tolist(), labels.dtype) == ([-1.0], torch.float32)
 
 
-def test_labels_of_formatted_rows(letters):
+def test_labels_of_numpy_and_torch_are_numbers_as_well(letters):
     collator = TraversalCollator(letters, "classification", TEXT, num_labels=2)
     rows = [{"sentence": "a", "label": np.int64(1)}, {"sentence": "b", "label": torch.tensor(0)}]
     assert collator(rows)["labels"].tolist() == [1, 0]
@@ -221,20 +284,22 @@ A_CLASS = ["an integer from 0 (the first) to 1", "Dataset.class_encode_column"]
 def test_rows_that_are_refused(letters, traversal, columns, row, parts):
     settings = {"similarity": {"regression": True}, "classification": {"num_labels": 2}}.get(traversal, {})
     message = error_of(letters, traversal, columns, [row | {"idx": 5}], **settings)
-    assert message.startswith("Row 0 of the batch") and all(part in message for part in parts)
+    assert message.startswith("Row 0 of the batch")
+    assert all(part in message for part in parts)
 
 
-def test_text_without_a_token(letters, monkeypatch):
+def test_a_text_without_a_token_is_refused(letters, monkeypatch):
     monkeypatch.setattr(GPT1Tokenizer, "__call__", lambda self, texts, **options: {"input_ids": [[1], []]})
     assert "given an empty text" in error_of(letters, "classification", TEXT, [{"sentence": "a"}, {"sentence": "b"}])
 
 
 @pytest.mark.parametrize("row", [{}, {"label": None}, {"label": -1}])
-def test_rows_with_and_without_a_label(letters, row):
+def test_a_batch_has_a_label_in_every_row_or_in_none(letters, row):
     rows = [{"sentence": "a", "label": 1}, {"sentence": "b", "idx": 9} | row]
     message = error_of(letters, "classification", TEXT, rows)
     assert f"Row 1 of the batch has no label (column 'label' holds {row.get('label')})" in message
-    assert "Row 0 of the batch has one" in message and "Label or remove such rows" in message
+    assert "Row 0 of the batch has one" in message
+    assert "Label or remove such rows" in message
     assert ("set hidden_label=None" in message) == (row == {"label": -1})
 
 
@@ -259,7 +324,7 @@ def test_rows_with_and_without_a_label(letters, row):
         (lambda _: prepare_finetuning(torch.nn.Linear(1, 1), "sst2"), "`model` is a Linear. Pass a folder, a hub id"),
     ],
 )
-def test_other_kinds_of_arguments(letters, use, message):
+def test_an_argument_of_another_type_is_refused(letters, use, message):
     with pytest.raises(ValueError, match=message):
         use(letters)
 
@@ -286,7 +351,7 @@ def test_a_check_encodes_each_text_once(letters, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["numpy", "torch"])
-def test_lists_in_rows_of_another_format(letters, form):
+def test_lists_of_numpy_and_torch_are_read_as_lists(letters, form):
     rows = Dataset.from_list([{"story": "a", "endings": ["b", "c"], "several": [0, 1]}] * 2).with_format(form)
     of_labels = {"num_labels": 2, "multi_label": True}
     collator = TraversalCollator(letters, "classification", {"text": "story", "label": "several"}, **of_labels)
@@ -304,7 +369,7 @@ def check_of(collator, rows, needs_labels):
 
 @pytest.mark.parametrize("needs_labels", [True, False, None])
 @pytest.mark.parametrize("label", [-1, None, 2])
-def test_which_rows_may_lack_a_label(letters, label, needs_labels):
+def test_a_check_refuses_a_missing_label_where_one_is_needed(letters, label, needs_labels):
     collator = TraversalCollator(letters, "similarity", SIMILAR, num_labels=2)
     rows = pairs()
     rows[31]["label"] = label
