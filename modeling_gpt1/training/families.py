@@ -71,7 +71,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     # ---- Loss
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        outputs = model(**{name: part for name, part in inputs.items() if name not in LABELS}, **self._without_cache)
+        outputs = model(**self._inputs_without_labels(inputs), **self._without_cache)
         parts = [self._token_losses(outputs, inputs["labels"])]
         parts += [
             self._sentence_losses(outputs[logits], inputs[name])
@@ -86,6 +86,13 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
             self._example_losses.append(self.gather_function(torch.cat(parts, 1)))
             loss = sum(part[:, 0].sum() / part[:, 1].sum().clamp(min=1) for part in parts)
         return (loss, outputs) if return_outputs else loss
+
+    def _inputs_without_labels(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What the model reads. A decoder that is given nothing to read would read the damaged text; it reads labels."""
+        read = {name: part for name, part in inputs.items() if name not in LABELS}
+        if self.family.objective == "denoising" and not {"decoder_input_ids", "decoder_inputs_embeds"} & read.keys():
+            read["decoder_input_ids"] = self._own_model.prepare_decoder_input_ids_from_labels(inputs["labels"])
+        return read
 
     def _token_losses(self, outputs, labels: torch.Tensor) -> torch.Tensor:
         """The sum of −log P over a row's targets, and their number, `[B, 2]`."""

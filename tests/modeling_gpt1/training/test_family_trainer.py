@@ -178,3 +178,18 @@ def test_a_tokenizer_of_another_model_is_refused(make_family_pretraining_trainer
     trainer.model.resize_token_embeddings(20)
     with pytest.raises(ValueError, match="has 32 tokens, but the model has embeddings for 20. Open"):
         trainer._check_model(trainer.model)
+
+
+def test_a_decoder_without_inputs_reads_the_shifted_labels(make_family_pretraining_trainer):
+    """As transformers' own loss has it. Without them, BART would shift the damaged text of its encoder."""
+    trainer = make_family_pretraining_trainer("bart")
+    labels = torch.tensor([[7, 3, 9, 4, 2], [5, 6, 8, 2, -100]])
+    batch = {"input_ids": torch.tensor([[7, 1, 4, 2, 0], [5, 1, 2, 0, 0]]), "labels": labels}
+    batch["attention_mask"] = torch.tensor([[1, 1, 1, 1, 0], [1, 1, 1, 0, 0]])
+    with torch.no_grad():
+        model = trainer.model.eval()
+        loss = trainer.compute_loss(model, batch)
+        assert loss.item() == pytest.approx(model(**batch).loss.item(), rel=1e-6)
+        decoder_input_ids = torch.tensor([[2, 7, 1, 4, 2], [2, 5, 1, 2, 0]])  # the damaged text, as a control
+        other = trainer.compute_loss(model, {**batch, "decoder_input_ids": decoder_input_ids})
+    assert abs(other.item() - loss.item()) > 1e-3
