@@ -50,14 +50,12 @@ def check_same_head(checkpoint: str, config: PreTrainedConfig, task: Task, num_s
 # ---- GPT-1
 
 
-def check_collator(config: GPT1Config, data_collator) -> None:
+def check_collator(config: GPT1Config, data_collator: TraversalCollator) -> None:
     """Checks that the model and a TraversalCollator fit together, and tells it the model's number of labels."""
-    if getattr(data_collator, "traversal", None) is None:
-        return
     if data_collator.traversal != config.traversal:
         made = f"The collator makes {data_collator.traversal!r} batches, but the model scores {config.traversal!r}"
         raise UserError(f"{made}. Give both the same `traversal`.")
-    if not getattr(data_collator, "is_of_gpt1", True):
+    if not data_collator.is_of_gpt1:
         raise UserError(
             "The collator's tokenizer has no control tokens, so its sequences have the form of another family. Call "
             "`tokenization.add_control_tokens(tokenizer, model)` before making the collator."
@@ -67,7 +65,7 @@ def check_collator(config: GPT1Config, data_collator) -> None:
         check_labels(data_collator, is_regression(config), config.num_labels)
 
 
-def check_length(data_collator, num_positions: int | None, source: str = "") -> None:
+def check_length(data_collator: TraversalCollator, num_positions: int | None, source: str = "") -> None:
     """Checks that a model has positions for the longest sequences of a TraversalCollator; None is no limit."""
     multiple = data_collator.pad_to_multiple_of or 1
     longest = math.ceil(data_collator.max_length / multiple) * multiple
@@ -78,7 +76,7 @@ def check_length(data_collator, num_positions: int | None, source: str = "") -> 
         )
 
 
-def check_labels(data_collator, is_regression: bool, num_labels: int) -> None:
+def check_labels(data_collator: TraversalCollator, is_regression: bool, num_labels: int) -> None:
     """Checks the kind and number of labels, and tells a TraversalCollator the model's number."""
     if data_collator.regression != is_regression:
         kinds = {True: "numbers (regression)", False: "classes"}

@@ -114,6 +114,7 @@ class GPT1Family(Family):
 
     def check_pretraining(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         check_vocabulary(model.config, tokenizer)
+        give_padding(model, tokenizer)
 
     # ---- Fine-tuning
 
@@ -157,7 +158,9 @@ class GPT1Family(Family):
     ) -> None:
         if tokenizer is not None:
             check_vocabulary(model.config, tokenizer)
-        check_collator(model.config, collator)
+            give_padding(model, tokenizer)
+        if isinstance(collator, TraversalCollator):
+            check_collator(model.config, collator)
 
     def complete_adapter(self, peft_config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
         # With a type such as SEQ_CLS, PEFT would save the layer `score` as another module, beside the head.
@@ -212,6 +215,16 @@ class GPT1LSTMFamily(GPT1Family):
 
     def block_length(self, config: PreTrainedConfig, wanted: int | None = None) -> int:
         return self.longest_sequence(config) if wanted is None else wanted
+
+
+def give_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Gives a model the id of padding where it has none."""
+    settings = [model.config]
+    if model.can_generate():
+        settings.append(model.generation_config)
+    for one in settings:
+        if one.pad_token_id is None:
+            one.pad_token_id = tokenizer.pad_token_id
 
 
 GPT1 = GPT1Family("gpt1", GPT1Config, GPT1ForCausalLM)

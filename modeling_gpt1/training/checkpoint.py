@@ -358,9 +358,8 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
         name = trainer.hub_model_id or Path(trainer.args.output_dir).resolve().name
         card = model_card(family_of_model(own_model).card_facts(own_model, name, is_adapter=True))
         (folder / CARD_NAME).write_text(str(card), encoding="utf-8")
-    tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(str(folder))
+    if trainer.saved_tokenizer is not None:
+        trainer.saved_tokenizer.save_pretrained(str(folder))
 
 
 def publish_model(staging: Path, folder: Path) -> None:

@@ -41,9 +41,8 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     _WITHOUT_LOGITS = {}  # other models have no such arguments
 
     def _check_model(self, model: PreTrainedModel) -> None:
-        tokenizer = self.tokenizer
-        if tokenizer is not None:
-            self.family.check_pretraining(model, tokenizer)
+        if self.saved_tokenizer is not None:
+            self.family.check_pretraining(model, self.saved_tokenizer)
         has_cache = "use_cache" in inspect.signature(model.forward).parameters
         self._without_cache = {"use_cache": False} if has_cache else {}
         self._num_parts = 2 if self.family.has_sentence_loss(model) else 1

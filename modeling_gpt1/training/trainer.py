@@ -14,18 +14,12 @@ from typing import Any
 import torch
 from huggingface_hub import CommitInfo
 from torch.utils.data import DataLoader
-from transformers import (
-    DataCollatorWithPadding,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainingArguments,
-    default_data_collator,
-)
-from transformers.trainer_utils import BestRun, EvalLoopOutput, has_length
+from transformers import PreTrainedModel, TrainingArguments
+from transformers.trainer_utils import BestRun, EvalLoopOutput
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
 
-from tokenization import TraversalCollator
+from tokenization import BlockCollator, TraversalCollator
 from tokenization.errors import UserError
 
 from ..families import Family, family_of_model, without_adapter
@@ -33,6 +27,7 @@ from ..hub.push import check_right_to_write, explained, log_failure, upload_resu
 from ..loss_gpt1 import count_labels, task_loss, task_losses
 from .arguments import check_arguments, direction_of_score, seed_of_data
 from .card import write_model_card
+from .checks import check_adapter, check_kinds, check_rows
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, set_up_fsdp
@@ -52,49 +47,40 @@ class _GPT1BaseTrainer(ResumableTrainer):
     """
 
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
-        if isinstance(model, str) or not isinstance(args, TrainingArguments | None):
-            what = f"`model` is {model!r}" if isinstance(model, str) else f"`args` is {args!r:.99}"
-            raise UserError(f"{what}. Pass a model that is open, and a `GPT1TrainingArguments` or its like.")
+        check_kinds(model, args)
         if args is not None:
             check_arguments(args)
             check_launch(args)
-            if args.n_gpu > 1:  # torch's DataParallel would cut each batch, with its plan
-                used = f"Only the first of {args.n_gpu} devices is used"
-                logger.warning(f"{used}. Start the script with `accelerate launch` or `torchrun` to use all of them.")
-                args._n_gpu = 1
+            use_one_device(args)
         self._example_losses: list[torch.Tensor] = []  # of the current evaluation
+        self._is_set_up = False
         super().__init__(model, args, *others, **kwargs)
-        rows = self.train_dataset
-        if isinstance(rows, dict):
-            raise UserError(f"`train_dataset` has the splits {', '.join(rows)}. Pass one, such as `rows['train']`.")
-        if isinstance(rows, str) or hasattr(rows, "iloc"):
-            kind = type(rows).__name__
-            raise UserError(f"`train_dataset` is a {kind}. Pass rows, as `load_files` or `load_blocks` gives them.")
-        if rows is not None and has_length(rows) and not len(rows):
-            raise UserError("`train_dataset` has no rows. Pass at least one, or leave it out.")
-        is_default = self.data_collator is default_data_collator or type(self.data_collator) is DataCollatorWithPadding
-        columns = getattr(rows, "column_names", None) or ["input_ids"]
-        if is_default and {"input_ids", "inputs_embeds"}.isdisjoint(columns):
-            raise UserError("`train_dataset` has no `input_ids`. Pass the `data_collator` that encodes its rows.")
+        check_rows(self.train_dataset, self.data_collator)
         self._has_own_loss = self.compute_loss_func is None
-        # Otherwise the first process reads a stream for all, and fails if batches differ in length.
-        self.accelerator.dataloader_config.dispatch_batches = False
-        # Processes gather results of one size. The rows that fill a batch are left out again.
-        self.accelerator.dataloader_config.even_batches = True
-        self.accelerator.dataloader_config.use_seedable_sampler = True  # the other resumes with another order
-        self.accelerator.dataloader_config.data_seed = seed_of_data(self.args)  # else torch's seed of the moment
-        if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
-            # Otherwise each copy of a batch waits until the device has finished all earlier work.
-            self.accelerator.dataloader_config.non_blocking = True
+        self._set_up_loading()
         own_model = self._check(self.accelerator.unwrap_model(self.model))
         self._compiled_parts = take_compilation(self.accelerator, own_model, self.args.torch_compile)
-        if self.args.torch_compile and self._compiled_parts is None and getattr(self.data_collator, "plan", False):
-            self.data_collator.plan = False  # a model that is compiled as a whole follows none
+        if self.args.torch_compile and self._compiled_parts is None:
+            leave_plans_out(self.data_collator)  # a model that is compiled as a whole follows none
         set_up_fsdp(self.accelerator, own_model)
+        self._is_set_up = True
+
+    def _set_up_loading(self) -> None:
+        """How accelerate's loaders share the rows out."""
+        loading = self.accelerator.dataloader_config
+        # Otherwise the first process reads a stream for all, and fails if batches differ in length.
+        loading.dispatch_batches = False
+        # Processes gather results of one size. The rows that fill a batch are left out again.
+        loading.even_batches = True
+        loading.use_seedable_sampler = True  # the other resumes with another order
+        loading.data_seed = seed_of_data(self.args)  # else torch's seed of the moment
+        if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
+            # Otherwise each copy of a batch waits until the device has finished all earlier work.
+            loading.non_blocking = True
 
     def call_model_init(self, trial=None):
         model = super().call_model_init(trial)
-        if hasattr(self, "_compiled_parts"):  # `__init__` checks its own model
+        if self._is_set_up:  # `__init__` checks its own model
             self._check(model)
         return model
 
@@ -108,19 +94,8 @@ class _GPT1BaseTrainer(ResumableTrainer):
         own_model = without_adapter(model)
         self.family: Family = family_of_model(own_model)
         self._check_model(own_model)
-        adapter = getattr(model, "active_peft_config", None)
-        if adapter is not None and adapter.is_prompt_learning and isinstance(self.data_collator, TraversalCollator):
-            raise UserError(
-                f"The adapter puts virtual tokens before each sequence ({adapter.peft_type.value}), but the "
-                "collator's `mc_token_ids` do not count them, so the task head would read other tokens. Use LoRA or "
-                "another adapter that leaves the sequences as they are."
-            )
+        check_adapter(model, self.data_collator)
         return own_model
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase | None:
-        """The tokenizer that is saved with the model: that of the trainer, or else of its collator."""
-        return self.processing_class or getattr(self.data_collator, "tokenizer", None)  # any collator may be given
 
     def _check_model(self, model: PreTrainedModel) -> None:
         """Checks the model and what belongs to it, and prepares it for training."""
@@ -130,11 +105,6 @@ class _GPT1BaseTrainer(ResumableTrainer):
         """Prepares a model of this package for training."""
         choose_cpu_attention(model, self.args.device)
         model.pack_sequences &= getattr(self.args, "pack_sequences", True)  # transformers' arguments have no such one
-        if self.tokenizer is None:
-            return
-        for settings in (model.config, getattr(model, "generation_config", None)):
-            if settings is not None and settings.pad_token_id is None:
-                settings.pad_token_id = self.tokenizer.pad_token_id
 
     def training_step(self, *args, **kwargs):
         with compiled_blocks(self._own_model, self._compiled_parts):
@@ -243,10 +213,14 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None, is_trained: bool = False) -> None:
         """As in transformers. With `push_to_hub` this runs before training, so a missing right is noticed early."""
-        given = {"token": token, "private": private}
+        options = {}  # releases of transformers differ in those that they know
+        if token is not None:
+            options["token"] = token
+        if private is not None:
+            options["private"] = private
         name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
         with explained(name, self.args.output_dir, self.args.hub_revision, is_trained):
-            super().init_hf_repo(**{key: value for key, value in given.items() if value is not None})
+            super().init_hf_repo(**options)
             if not is_trained and self.is_world_process_zero():
                 check_right_to_write(self.hub_model_id, token or self.args.hub_token)
 
@@ -287,14 +261,35 @@ class _GPT1BaseTrainer(ResumableTrainer):
             self.create_model_card(**card_data)  # so that there is a card even without a repository
             self.init_hf_repo(token, private, is_trained=True)
         self.create_model_card(**card_data)
-        options = {"commit_message": commit_message, "token": token or args.hub_token}
-        options["revision"] = revision or args.hub_revision
-        upload = partial(upload_result, args.output_dir, self.hub_model_id, **options)
+        upload = partial(
+            upload_result,
+            args.output_dir,
+            self.hub_model_id,
+            revision=revision or args.hub_revision,
+            commit_message=commit_message,
+            token=token or args.hub_token,
+        )
         if blocking:
             return upload()
         future = hf_api().run_as_future(upload)
         future.add_done_callback(log_failure)
         return future
+
+
+def use_one_device(args: TrainingArguments) -> None:
+    """Keeps Trainer from torch's DataParallel, which would cut each batch, with its plan."""
+    if args.n_gpu > 1:
+        logger.warning(
+            f"Only the first of {args.n_gpu} devices is used. Start the script with `accelerate launch` or `torchrun` "
+            "to use all of them."
+        )
+        args._n_gpu = 1
+
+
+def leave_plans_out(collator: Any) -> None:
+    """Lets a collator of this package make batches without plans."""
+    if isinstance(collator, TraversalCollator | BlockCollator):
+        collator.plan = False
 
 
 class GPT1Trainer(_GPT1BaseTrainer):
@@ -336,7 +331,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
             self._prepare_classifier(model)
         if self.family.has_auxiliary_loss(model):
             self._prepare_auxiliary_loss(model)
-        self.family.check_finetuning(model, self.tokenizer, self.data_collator)
+        self.family.check_finetuning(model, self.saved_tokenizer, self.data_collator)
 
     def _prepare_auxiliary_loss(self, model: PreTrainedModel) -> None:
         """Gives the model λ, and checks that nothing replaces its loss."""
@@ -439,8 +434,8 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
                 "GPT1Trainer, or one of another family to FamilyPretrainingTrainer."
             )
         self._prepare_own_model(model)
-        if self.tokenizer is not None:
-            family.check_pretraining(model, self.tokenizer)
+        if self.saved_tokenizer is not None:
+            family.check_pretraining(model, self.saved_tokenizer)
 
     def training_step(self, model, inputs, *args, **kwargs):
         if self.throughput.window is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 from torch.utils.data import SequentialSampler
-from transformers import Trainer, TrainerCallback, TrainingArguments, trainer_utils
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments, trainer_utils
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 from transformers.utils import logging
 
@@ -76,6 +76,11 @@ class ResumableTrainer(Trainer):
         self._last_step = 0  # the last update that Trainer finished
         super().__init__(model, args, *others, **kwargs)
         self.add_callback(_BeginRun(self))
+
+    @property
+    def saved_tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """The tokenizer that is saved with the model: that of the trainer, or else of its collator."""
+        return self.processing_class or getattr(self.data_collator, "tokenizer", None)  # any collator may be given
 
     # ---- The run
 
