@@ -30,7 +30,9 @@ def test_a_common_context_lies_there_once():
     assert lists(plan, "row_sequence", "row_is_shared") == [[[0, 0, 0, 0, 0, 1]], [[True] * 3 + [False] * 3]]
     # The last shared token, 2, predicts the first token of either sequence.
     assert lists(plan, "target_tokens", "target_sources") == [[1, 2, 3, 4, 5], [0, 1, 2, 3, 2]]
-    # The second sequence adds nothing.
+
+
+def test_a_sequence_that_adds_nothing_has_no_tokens_of_its_own():
     plan = plan_batch(torch.tensor([[[1, 1, 1], [1, 1, 0], [1, 1, 1]]]), [2])
     assert lists(plan, "token_index", "position_ids") == [[0, 1, 2, 8], [[0, 1, 2, 2]]]
     assert lists(plan, "packed_index", "row_index") == [[[0, 1, 2], [0, 1, 0], [0, 1, 3]], [[0, 1, 2, 3]]]
@@ -46,9 +48,12 @@ def test_padding_is_left_out():
     assert lists(plan, "row_index", "row_place") == [[[0, 1, 0], [2, 3, 4], [5, 0, 0]], [0, 1, 3, 4, 5, 6]]
     assert plan.row_is_padding.long().tolist() == [[0, 0, 1], [0, 0, 0], [0, 1, 1]]
     assert lists(plan, "target_tokens", "target_sources") == [[1, 3, 4], [0, 2, 3]]
-    for mask in ([[0, 1, 1]], [[1, 0, 1]]):
-        with pytest.raises(ValueError, match="needs padding at the end of each sequence"):
-            plan_batch(torch.tensor(mask), [0])
+
+
+@pytest.mark.parametrize("mask", [[[0, 1, 1]], [[1, 0, 1]]])
+def test_padding_before_a_token_is_refused(mask):
+    with pytest.raises(ValueError, match="needs padding at the end of each sequence"):
+        plan_batch(torch.tensor(mask), [0])
 
 
 def test_a_full_batch_is_computed_as_it_is():
@@ -98,28 +103,42 @@ def test_every_real_token_is_computed_once():
         assert before == dict(zip(*lists(plan, "target_tokens", "target_sources"), strict=True))
 
 
-def test_plans_of_the_collators(tiny_tokenizer):
-    """The traversals know what their sequences share: the same plan as by comparing the sequences."""
-    rows = {
-        "classification": [{"text": "the old farmer"}, {"text": "a girl"}],
-        "entailment": [{"premise": "the old farmer", "hypothesis": "he walked"}, {"premise": "a", "hypothesis": "b"}],
-        "similarity": [{"text_a": "the old farmer", "text_b": "the old market"}, {"text_a": "a", "text_b": "b"}],
-        "multiple_choice": [
-            {"context": "the old farmer walked", "choices": ["he knew why", "he knew the river", "a"]},
-            {"context": "the film was slow", "choices": ["he paid", "he"]},
-        ],
-    }
-    for traversal, examples in rows.items():
-        collator = TraversalCollator(tiny_tokenizer, traversal, {name: name for name in examples[0]}, max_length=24)
-        batch = collator(examples)
-        assert list(batch)[-1] == "plan"
-        found, expected = tensors(batch["plan"]), tensors(planned(batch)["plan"])
-        assert ("row_is_shared" in found) is (traversal in ("similarity", "multiple_choice"))
-        torch.testing.assert_close(found, expected, atol=0, rtol=0)
-        collator.plan = False
-        assert "plan" not in collator(examples)
+EXAMPLES = {
+    "classification": [{"text": "the old farmer"}, {"text": "a girl"}],
+    "entailment": [{"premise": "the old farmer", "hypothesis": "he walked"}, {"premise": "a", "hypothesis": "b"}],
+    "similarity": [{"text_a": "the old farmer", "text_b": "the old market"}, {"text_a": "a", "text_b": "b"}],
+    "multiple_choice": [
+        {"context": "the old farmer walked", "choices": ["he knew why", "he knew the river", "a"]},
+        {"context": "the film was slow", "choices": ["he paid", "he"]},
+    ],
+}
+
+
+@pytest.mark.parametrize("traversal", EXAMPLES)
+def test_what_a_traversal_says_of_shared_tokens_gives_the_plan_of_a_comparison(tiny_tokenizer, traversal):
+    examples = EXAMPLES[traversal]
+    collator = TraversalCollator(tiny_tokenizer, traversal, {name: name for name in examples[0]}, max_length=24)
+    batch = collator(examples)
+    assert list(batch)[-1] == "plan"
+    found = tensors(batch["plan"])
+    assert ("row_is_shared" in found) is (traversal in ("similarity", "multiple_choice"))
+    torch.testing.assert_close(found, tensors(planned(batch)["plan"]), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("traversal", EXAMPLES)
+def test_a_batch_of_rows_has_no_plan_where_none_is_wanted(tiny_tokenizer, traversal):
+    examples = EXAMPLES[traversal]
+    collator = TraversalCollator(tiny_tokenizer, traversal, {name: name for name in examples[0]}, max_length=24)
+    collator.plan = False
+    assert "plan" not in collator(examples)
+
+
+def test_a_batch_of_blocks_has_their_plan(tiny_tokenizer):
     batch = BlockCollator(tiny_tokenizer)([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
     torch.testing.assert_close(tensors(batch["plan"]), tensors(plan_blocks(batch["attention_mask"])))
+
+
+def test_a_batch_of_blocks_has_no_plan_where_none_is_wanted(tiny_tokenizer):
     assert "plan" not in BlockCollator(tiny_tokenizer, plan=False)([{"input_ids": [5, 6, 7]}])
 
 

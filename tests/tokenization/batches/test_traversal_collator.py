@@ -350,6 +350,26 @@ def test_a_check_encodes_each_text_once(letters, monkeypatch):
     assert len(texts) == 8  # those of the check
 
 
+class Rows:
+    """Rows that are no iterable, as a DataLoader's samplers may give them."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, place):
+        return self.rows[place]
+
+
+def test_rows_with_a_length_and_places_alone_have_lengths(letters):
+    """They are no `Iterable`: Python goes through them by their places."""
+    collator = TraversalCollator(letters, "similarity", SIMILAR)
+    assert collator.lengths(Rows(pairs(3))) == [7, 8, 9]
+    assert collator.check(Rows(pairs(3))) == (3, 0)
+
+
 @pytest.mark.parametrize("form", ["numpy", "torch"])
 def test_lists_of_numpy_and_torch_are_read_as_lists(letters, form):
     rows = Dataset.from_list([{"story": "a", "endings": ["b", "c"], "several": [0, 1]}] * 2).with_format(form)

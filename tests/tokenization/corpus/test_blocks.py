@@ -45,6 +45,6 @@ def test_every_token_is_in_one_block_however_documents_come(lengths, block_lengt
     assert list(cut_blocks(iter(pieces), block_length)) == pack_documents([document], block_length)
 
 
-def test_rows_of_a_dataset():
+def test_rows_of_a_data_set_are_cut_by_map():
     dataset = Dataset.from_dict({"input_ids": DOCUMENTS, "title": ["a", "b", "c", "d"]})
     assert pack_documents(dataset, block_length=3) == pack_documents(DOCUMENTS, block_length=3)

@@ -51,7 +51,7 @@ def as_lists(batch):
     return {name: part.tolist() for name, part in batch.items()}
 
 
-def test_masked_blocks(tokenizer):
+def test_a_masked_block_has_its_tokens_as_labels(tokenizer):
     assert as_lists(make("roberta", tokenizer, share=1.0)(ROWS)) == {
         "input_ids": [[CLS, MASK, MASK, MASK, MASK, MASK, SEP], [CLS, MASK, MASK, MASK, SEP, PAD, PAD]],
         "attention_mask": [[1] * 7, [1, 1, 1, 1, 1, 0, 0]],
@@ -71,7 +71,9 @@ def test_masked_blocks(tokenizer):
         ("albert", (1, 0, 1, 1), [CLS, 12, SEP, 10, 11, SEP, PAD, PAD], "sentence_order_label"),
     ],
 )
-def test_pairs_of_segments(family, draws, second, label, tokenizer, monkeypatch):
+def test_a_block_becomes_a_pair_of_segments_and_a_label_of_their_order(
+    family, draws, second, label, tokenizer, monkeypatch
+):
     """The first block is cut after 1 + 1 tokens, and goes on."""
     in_turn(monkeypatch, "_draw", *draws)
     assert as_lists(make(family, tokenizer, share=0.0)(ROWS)) == {
@@ -91,7 +93,7 @@ def test_a_block_that_is_drawn_for_itself_continues(tokenizer, monkeypatch):
     assert batch["next_sentence_label"].tolist() == [0]
 
 
-def test_infilling(tokenizer, monkeypatch):
+def test_sentences_are_permuted_and_spans_become_one_mask(tokenizer, monkeypatch):
     stop = tokenizer(".", add_special_tokens=False)["input_ids"][0]
     rows = [{"input_ids": [5, 6, stop, 7, stop, 8, 9]}, {"input_ids": [10, 11]}]
     # The sentences come as third, first, second: 8 9 5 6 . 7 . — spans of 2 and 0 tokens are the second and fifth of
@@ -107,7 +109,7 @@ def test_infilling(tokenizer, monkeypatch):
 
 
 @pytest.mark.parametrize("family", ["roberta", "bert", "albert"])
-def test_shares_of_masks(tokenizer, family):
+def test_15_percent_of_the_tokens_are_labels_and_most_are_masked(tokenizer, family):
     rows = make_rows(200, 100)
     batch = make(family, tokenizer, blocks=rows)(rows)
     is_label = batch["labels"] != -100
@@ -126,15 +128,15 @@ def test_shares_of_masks(tokenizer, family):
             assert abs(batch[name].float().mean() - 0.5) < 0.142
 
 
-def test_shares_of_spans(tokenizer):
+def test_30_percent_of_the_tokens_are_masked_in_spans_of_three(tokenizer):
     rows = [{"input_ids": list(range(2, 52))} for _ in range(40)]
     lengths = []
     for seed, row in enumerate(rows):
         (ids,) = make("bart", tokenizer, seed)([row])["input_ids"].tolist()
-        kept, num_spans = [token for token in ids[1:-1] if token != MASK], ids.count(MASK)
-        assert len(kept) == 35
-        assert kept == sorted(kept)  # 30 % of 50 tokens are masked, the others stay in order
-        lengths.append(15 / num_spans)
+        kept = [token for token in ids[1:-1] if token != MASK]
+        assert len(kept) == 35  # of 50
+        assert kept == sorted(kept)  # they stay in order
+        lengths.append(15 / ids.count(MASK))
     assert 2.2 < sum(lengths) / len(lengths) < 3.8
 
 
@@ -171,10 +173,11 @@ def test_an_evaluation_has_noise_of_its_own(tokenizer, family):
 
 
 @pytest.mark.parametrize("family", COLLATORS)
-def test_workers_that_last_draw_the_same_noise(tokenizer, family):
+def test_workers_that_last_draw_the_same_noise_as_the_process_itself(tokenizer, family):
     rows = make_rows(6, 20)
     collator = make(family, tokenizer, blocks=rows)
-    with_workers, seen = DataLoader(rows, 2, collate_fn=collator, num_workers=2, persistent_workers=True), set()
+    with_workers = DataLoader(rows, 2, collate_fn=collator, num_workers=2, persistent_workers=True)
+    seen = set()
     for epoch in range(2):
         collator.set_epoch(epoch)
         seen.add(str(collator(rows)["input_ids"].tolist()))

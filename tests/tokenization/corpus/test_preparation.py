@@ -35,7 +35,7 @@ def test_blocks_hold_every_token_once(plain_tokenizer, tmp_path):
         assert corpus.unigram_perplexity(some) == pytest.approx(math.exp(entropy))
 
 
-def test_blocks_of_mixed_documents(plain_tokenizer, tmp_path):
+def test_mixed_documents_fill_each_block_but_the_last(plain_tokenizer, tmp_path):
     books = write_books(tmp_path, [100, 60, 10])
     ids = list(chain(*(ids_of(plain_tokenizer, book.read_text()) for book in books)))
     blocks = load_blocks(books, plain_tokenizer, 32, mix_documents=True, cache_dir=tmp_path / "cache")
@@ -50,19 +50,25 @@ def test_a_large_vocabulary_has_wider_ids(plain_tokenizer, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("num_proc", [None, 2])
-def test_a_fault_in_a_later_file(num_proc, plain_tokenizer, tmp_path, one_file_shards):
+def test_a_fault_in_a_later_file_names_it(num_proc, plain_tokenizer, tmp_path, one_file_shards):
     files = [*write_books(tmp_path, [20]), tmp_path / "late.txt"]
     files[-1].write_bytes(b"caf\xe9 au lait")
     with pytest.raises(Exception, match=f"{tmp_path}/late.txt is not UTF-8 text"):
         load_blocks(files, plain_tokenizer, num_proc=num_proc, cache_dir=tmp_path / "cache")
 
 
-def test_arguments_that_do_not_fit(plain_tokenizer, tmp_path):
-    books = write_books(tmp_path, [20])
-    message = refusal(load_blocks, books, plain_tokenizer, streaming=True, num_proc=2)
+def test_a_stream_takes_no_processes(plain_tokenizer, tmp_path):
+    message = refusal(load_blocks, write_books(tmp_path, [20]), plain_tokenizer, streaming=True, num_proc=2)
     assert "num_proc is 2" in message
     assert "dataloader_num_workers" in message
-    assert "block_length is 2; it must be at least 3" in refusal(load_blocks, books, plain_tokenizer, 2)
+
+
+def test_a_block_of_two_tokens_is_refused(plain_tokenizer, tmp_path):
+    message = refusal(load_blocks, write_books(tmp_path, [20]), plain_tokenizer, 2)
+    assert "block_length is 2; it must be at least 3" in message
+
+
+def test_documents_of_one_token_alone_are_refused(plain_tokenizer, tmp_path):
     (tmp_path / "the.txt").write_text("the\nthe\n")
     message = refusal(load_blocks, tmp_path / "the.txt", plain_tokenizer, document_per="line")
     assert message == "No document has two tokens, so nothing can be predicted. Pass `mix_documents`."

@@ -43,6 +43,6 @@ def test_a_padded_vocabulary_grows_only_if_it_must(num_tokens, padded, grown, wh
         *[(40_481, 40_478, 1, False), (40_478, 40_481, 1, False), (40_664, 40_481, 1, False)],
     ],
 )
-def test_which_sizes_fit(vocab_size, num_tokens, num_shards, fits):
+def test_a_vocabulary_fits_a_model_up_to_the_next_multiple(vocab_size, num_tokens, num_shards, fits):
     config = SimpleNamespace(vocab_size=vocab_size, distributed_config=SimpleNamespace(fsdp_size=num_shards))
     assert has_size_for(config, num_tokens) is fits

@@ -42,7 +42,7 @@ def test_a_row_is_a_document(ending, tmp_path):
     assert texts_of(write_rows(tmp_path / f"rows{ending}", ROWS)) == [row["text"] for row in ROWS]
 
 
-def test_another_column_and_rows_without_text(tmp_path):
+def test_another_column_is_read_and_rows_without_text_are_empty(tmp_path):
     path = write_rows(tmp_path / "rows[1].jsonl", [{"body": "one"}, {"body": None}, {"body": ""}, {"body": "two"}])
     assert texts_of(str(path), text_column="body") == ["one", "two"]
 
@@ -54,7 +54,7 @@ def test_a_text_file_is_a_document(packed, tmp_path):
     assert texts_of(path) == ["Ein Müller\nund\n\n sein Esel\n"]
 
 
-def test_folders_patterns_and_lists(tmp_path):
+def test_folders_patterns_and_lists_name_files_in_order(tmp_path):
     for name in ("b.txt", "a.txt", "deep/c.txt", ".hidden.txt", ".git/d.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -97,7 +97,7 @@ def hub(tmp_path, monkeypatch):
     documents._hub_split.cache_clear()
 
 
-def test_a_data_set_of_the_hub(hub, plain_tokenizer, tmp_path):
+def test_a_data_set_of_the_hub_is_read_and_prepared_again_when_it_changes(hub, plain_tokenizer, tmp_path):
     tales = [f"tale {number} {row} of the old farmer" for number in range(2) for row in range(3)]
     assert texts_of("anyone/tales", "long") == tales
     assert texts_of("anyone/tales", "long", split="test") == ["a test"]
@@ -110,7 +110,7 @@ def test_a_data_set_of_the_hub(hub, plain_tokenizer, tmp_path):
     assert first.cache_files != second.cache_files
 
 
-def test_texts_for_training_a_bpe(tmp_path):
+def test_training_texts_are_those_of_the_corpus(tmp_path):
     books = write_books(tmp_path, [300, 500])
     assert list(training_texts(tmp_path / "books")) == [book.read_text() for book in books]
     from_texts = GPT1Tokenizer.train((book.read_text() for book in books), num_merges=50, show_progress=False)
@@ -127,7 +127,9 @@ PARTS["blank_line"] = ["one two\n", "three\nfour\n", "five"]
 
 @pytest.mark.parametrize("document_per", PARTS)
 @pytest.mark.parametrize("size", [1, 5, 1 << 16])
-def test_documents_of_a_text_file(document_per, size, tmp_path, monkeypatch, plain_tokenizer):
+def test_a_text_file_has_a_document_per_file_line_or_blank_line(
+    document_per, size, tmp_path, monkeypatch, plain_tokenizer
+):
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", size)
     path = tmp_path / "childes.train.gz"
     path.write_bytes(gzip.compress(LINES.encode()))
@@ -173,7 +175,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("file_name", ERRORS)
-def test_what_is_wrong_with_a_file(file_name, tmp_path):
+def test_a_file_that_is_no_text_is_refused(file_name, tmp_path):
     content, expected = ERRORS[file_name]
     path = tmp_path / file_name
     path.write_bytes(content)
@@ -182,24 +184,38 @@ def test_what_is_wrong_with_a_file(file_name, tmp_path):
     assert expected.format(path=path) in message
 
 
-def test_what_is_wrong_with_a_source(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    for missing in ("no.txt", "*.txt", "", "a/b/c"):
-        message = refusal(training_texts, f"{tmp_path}/{missing}")
-        assert f"{tmp_path / missing} matches no file" in message
-        assert "Give the path of a file" in message
-    monkeypatch.chdir(tmp_path)  # the text is shown as it was given, however deep the folder
+@pytest.mark.parametrize("missing", ["no.txt", "*.txt", "", "a/b/c"])
+def test_a_path_of_no_file_is_refused(missing, tmp_path):
+    message = refusal(training_texts, f"{tmp_path}/{missing}")
+    assert f"{tmp_path / missing} matches no file" in message
+    assert "Give the path of a file" in message
+
+
+def test_a_text_in_place_of_its_path_is_shown_as_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # however deep the folder
     message = refusal(training_texts, "it was " * 1000)
     assert message.startswith("'it was it was ")
     assert ", and so on, matches no file" in message
     assert len(message) < 200
+
+
+def test_a_data_set_that_the_hub_does_not_give_is_refused(monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     message = refusal(training_texts, "anyone/no_such_tales")
     assert "anyone/no_such_tales is not a file or folder" in message
     assert "OfflineModeIsEnabled" in message
+
+
+def test_a_file_has_no_configuration(tmp_path):
     (book,) = write_books(tmp_path, [10])
     assert "no configuration long. Leave name out" in refusal(training_texts, book, name="long")
+
+
+def test_a_folder_of_texts_and_rows_is_refused(tmp_path):
+    (book,) = write_books(tmp_path, [10])
     write_rows(book.parent / "b.jsonl", ROWS)
-    assert "more than one kind" in (message := refusal(training_texts, book.parent))
+    message = refusal(training_texts, book.parent)
+    assert "more than one kind" in message
     assert "/*.txt." in message
 
 
@@ -281,7 +297,7 @@ FAR = " ".join(["the old", "farmer\n", "\u732b A"] * 70)  # longer than a cut lo
     ),
     piece=st.integers(1, 100),
 )
-def test_nasty_texts_in_pieces(texts, piece, tiny_tokenizer):
+def test_pieces_of_nasty_texts_have_the_ids_of_the_whole(texts, piece, tiny_tokenizer):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(documents, "PIECE_CHARACTERS", piece)
         patch.setattr(corpus, "BATCH_PIECES", 2)
@@ -292,7 +308,9 @@ def test_nasty_texts_in_pieces(texts, piece, tiny_tokenizer):
 @pytest.mark.parametrize("distance", [2, 900, 999, 1000, 1001])
 @pytest.mark.parametrize("gap", [" ", "\n"])
 @pytest.mark.parametrize("looks_around", [True, False])
-def test_an_entity_far_from_an_angle_bracket(distance, gap, looks_around, tiny_tokenizer, monkeypatch):
+def test_no_cut_parts_an_entity_from_an_angle_bracket_that_changes_it(
+    distance, gap, looks_around, tiny_tokenizer, monkeypatch
+):
     """Behind it or before it; where a cut does not look for it, they part."""
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", 20)
     if not looks_around:

@@ -71,7 +71,7 @@ def test_a_batch_travels_between_processes(with_control):
     assert fields(batch.encodings) == fields(full_batch(with_control, ROWS).encodings)
 
 
-def test_what_only_the_full_encoding_has(with_control):
+def test_what_only_the_full_encoding_has_is_made_at_once(with_control):
     batch = with_control(ROWS, return_offsets_mapping=True, return_special_tokens_mask=True)
     expected = full_batch(with_control, ROWS, return_offsets_mapping=True, return_special_tokens_mask=True)
     assert batch.data == expected.data

@@ -29,7 +29,7 @@ def test_all_ids_but_that_of_unknown_tokens_stay(made, plain_tokenizer):
     assert len(tokenizer) == size + 4
 
 
-def test_the_form_of_a_text_and_of_a_pair(made):
+def test_a_text_and_a_pair_have_the_form_of_the_family(made):
     family, tokenizer = made
     one, pair = tokenizer("the ."), tokenizer("the .", "the")
     assert tokenizer.convert_ids_to_tokens(one["input_ids"]) == ["[CLS]", "the</w>", ".</w>", "[SEP]"]

@@ -30,7 +30,7 @@ def test_text_becomes_the_released_pieces(tokenizer):
     assert tokenizer("")["input_ids"] == tokenizer(" \n ")["input_ids"] == []
 
 
-def test_special_tokens_of_a_plain_tokenizer(tokenizer):
+def test_a_plain_tokenizer_pads_with_the_unknown_token(tokenizer):
     assert (tokenizer.unk_token, tokenizer.pad_token, tokenizer.pad_token_id) == ("<unk>", "<unk>", 0)
     assert (tokenizer.has_control_tokens, tokenizer.start_token_id) == (False, None)
     batch = tokenizer(["hello", "hello hello"], padding=True)
@@ -66,7 +66,7 @@ def test_an_added_word_is_found_wherever_it_stands(opened_by, with_control, tmp_
     assert with_control.decode(with_control("do helloo")["input_ids"], skip_special_tokens=True) == "do helloo"
 
 
-def test_templates_of_one_text_and_a_pair(with_control):
+def test_control_tokens_surround_one_text_and_a_pair(with_control):
     start, delimiter, extract = len(VOCAB), len(VOCAB) + 1, len(VOCAB) + 2
     hello, do = VOCAB["hello</w>"], VOCAB["do</w>"]
     assert with_control("hello")["input_ids"] == [start, hello, extract]
@@ -161,7 +161,7 @@ def test_the_model_grows_with_the_tokenizer(tokenizer, tiny_config):
     assert ids == (len(VOCAB), len(VOCAB) + 1, len(VOCAB) + 2, 0)
 
 
-def test_a_grown_model_and_a_second_model(tokenizer, tiny_config):
+def test_a_grown_model_only_gets_the_ids_and_a_second_model_grows_too(tokenizer, tiny_config):
     first = GPT1DoubleHeadsModel(tiny_config(vocab_size=len(tokenizer), pad_token_id=5))
     tokenizer.add_control_tokens(first)
     rows = first.get_input_embeddings().weight.detach().clone()
@@ -271,7 +271,7 @@ def test_no_character_of_the_training_text_is_unknown():
     assert tokenizer("\u3400")["input_ids"] == [0]  # a sign that the text does not have
 
 
-def test_training_without_text():
+def test_training_without_words_is_refused():
     for texts in ([], [" \n "]):
         assert "has no words" in refusal(GPT1Tokenizer.train, iter(texts), show_progress=False)
         assert "`num_merges` is -5, but" in refusal(GPT1Tokenizer.train, iter(texts), -5)
