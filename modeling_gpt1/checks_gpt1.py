@@ -240,7 +240,7 @@ def check_texts(config: PreTrainedConfig, input_ids: torch.LongTensor, attention
     if input_ids.dim() != 2 or config.delimiter_token_id is None:
         return
     has_delimiter = (input_ids == config.delimiter_token_id).any(-1)
-    if TRAVERSALS[config.traversal].num_texts > 1:
+    if TRAVERSALS[config.traversal].num_segments > 1:
         is_wrong = ~has_delimiter
         needed = "`text` and `text_pair`"
     elif config.columns is not None:  # a script without columns may have trained on pairs

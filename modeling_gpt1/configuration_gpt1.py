@@ -33,20 +33,21 @@ class TraversalShape:
 
     Args:
         num_sequences: C, the sequences of an example; `None` means one for each choice.
-        num_texts: the texts of a sequence, with a delimiter between them.
-        builds_both_orders: whether the model reads rows `[s] a [$] b [e]`, too, and builds the reverse order itself.
+        num_segments: texts of a sequence, with a delimiter between them.
+        is_symmetric: whether the sequences are one pair in both orders. The model then also reads the pair alone,
+            `[s] a [$] b [e]`, and builds the reverse order itself.
     """
 
     num_sequences: int | None
-    num_texts: int
-    builds_both_orders: bool = False
+    num_segments: int
+    is_symmetric: bool = False
 
 
 TRAVERSALS = {
-    "classification": TraversalShape(num_sequences=1, num_texts=1),
-    "entailment": TraversalShape(num_sequences=1, num_texts=2),
-    "similarity": TraversalShape(num_sequences=2, num_texts=2, builds_both_orders=True),
-    "multiple_choice": TraversalShape(num_sequences=None, num_texts=2),
+    "classification": TraversalShape(num_sequences=1, num_segments=1),
+    "entailment": TraversalShape(num_sequences=1, num_segments=2),
+    "similarity": TraversalShape(num_sequences=2, num_segments=2, is_symmetric=True),
+    "multiple_choice": TraversalShape(num_sequences=None, num_segments=2),
 }
 # The traversal of a checkpoint of openai-gpt or GPT-2, by the end of its class's name.
 TRAVERSALS_OF_CLASS_ENDINGS = {"DoubleHeadsModel": "multiple_choice", "ForSequenceClassification": "classification"}

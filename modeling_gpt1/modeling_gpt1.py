@@ -184,9 +184,23 @@ class GPT1Attention(nn.Module):
         rows: Plan | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        projected = self.project(hidden_states, rows)
-        head_shape = (*projected[0].shape[:-1], -1, self.head_dim)
-        query, key, value = (tensor.view(head_shape).transpose(1, 2) for tensor in projected)  # [B, H, T, D/H]
+        if has_one_product(hidden_states, self.q_proj, self.k_proj, self.v_proj):
+            joined = one_product(hidden_states, self.q_proj, self.k_proj, self.v_proj)  # [B, T, 3 · D]
+            if rows is not None:
+                joined = to_rows(rows, joined)
+            query, key, value = joined.chunk(3, dim=-1)
+        else:  # three explicit calls: inference engines that parse this code can fuse them
+            query = self.q_proj(hidden_states)
+            key = self.k_proj(hidden_states)
+            value = self.v_proj(hidden_states)
+            if rows is not None:
+                query = to_rows(rows, query)
+                key = to_rows(rows, key)
+                value = to_rows(rows, value)
+        head_shape = (*query.shape[:-1], -1, self.head_dim)
+        query = query.view(head_shape).transpose(1, 2)  # [B, H, T, D/H]; with a plan [R, H, L, D/H]
+        key = key.view(head_shape).transpose(1, 2)
+        value = value.view(head_shape).transpose(1, 2)
         if past_key_values is not None:
             past_and_new = past_key_values.update(key, value, self.layer_idx, kwargs=kwargs)
             # In a window of 1 a token sees only itself, but transformers' cache drops nothing then.
@@ -206,20 +220,6 @@ class GPT1Attention(nn.Module):
         if rows is not None:
             attention_output = from_rows(rows, attention_output)
         return self.resid_dropout(self.o_proj(attention_output)), attention_weights
-
-    def project(self, hidden_states: torch.Tensor, rows: Plan | None) -> tuple[torch.Tensor, ...]:
-        """Queries, keys and values, `[B, T, D]` each; those of a plan in its rows of attention, `[R, L, D]`."""
-        if has_one_product(hidden_states, self.q_proj, self.k_proj, self.v_proj):
-            joined = one_product(hidden_states, self.q_proj, self.k_proj, self.v_proj)  # [B, T, 3 · D]
-            if rows is not None:
-                joined = to_rows(rows, joined)
-            return joined.chunk(3, dim=-1)
-        query = self.q_proj(hidden_states)
-        key = self.k_proj(hidden_states)
-        value = self.v_proj(hidden_states)
-        if rows is not None:
-            return to_rows(rows, query), to_rows(rows, key), to_rows(rows, value)
-        return query, key, value
 
 
 class GPT1MLP(nn.Module):

@@ -357,7 +357,7 @@ def read_sequences(
     """The examples of a task model's arguments, see [`GPT1DoubleHeadsModel`]."""
     config = model.config
     mask = real_tokens(attention_mask)
-    if TRAVERSALS[config.traversal].builds_both_orders and input_ids is not None and input_ids.dim() == 2:
+    if TRAVERSALS[config.traversal].is_symmetric and input_ids is not None and input_ids.dim() == 2:
         input_ids = both_orders(input_ids, mask, config.delimiter_token_id)
         mask = None if mask is None else mask[:, None].expand(-1, 2, -1)
         mc_token_ids = None if mc_token_ids is None else mc_token_ids.reshape(-1, 1).expand(-1, 2)

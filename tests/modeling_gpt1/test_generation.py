@@ -135,6 +135,19 @@ def test_a_tokens_mask_for_a_static_cache_is_that_of_transformers(model, monkeyp
     assert unpadded.sum() == 3
 
 
+@pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static", "disable_compile": True}])
+def test_a_step_reads_one_token_and_the_head_one_position(tiny_model, cache):
+    model = tiny_model(GPT1ForCausalLM)
+    read = []
+    scored = []
+    model.transformer.h[0].register_forward_pre_hook(lambda module, inputs: read.append(inputs[0].shape[1]))
+    model.lm_head.register_forward_pre_hook(lambda module, inputs: scored.append(inputs[0].shape[1]))
+    prompt = torch.randint(1, 101, (2, 7), generator=torch.Generator().manual_seed(0))
+    model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=5, do_sample=False, **cache)
+    assert read == [7, 1, 1, 1, 1]
+    assert scored == [1] * 5
+
+
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_generation_goes_on_from_its_cache(model, cache):
     batch = left_padded(PROMPTS)
