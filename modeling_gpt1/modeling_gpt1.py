@@ -145,11 +145,17 @@ def eager_attention_forward(
     dropout: float = 0.0,
     **kwargs: Unpack[TransformersKwargs],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Softmax attention in plain torch: query, key and value `[B, H, T, D/H]`, additive mask; to `[B, T, H, D/H]`."""
+    """Softmax attention in plain torch: query, key and value `[B, H, T, D/H]` to `[B, T, H, D/H]`.
+
+    The mask is boolean, True where a query sees a key, or is added to the scores.
+    """
     attention_weights = torch.matmul(query, key.transpose(2, 3)) * scaling
     # At least float32, and at least the mask's dtype: its minimum would overflow to −∞, and a row of padding give NaN.
     attention_weights = attention_weights.to(torch.promote_types(query.dtype, torch.float32))
-    if attention_mask is not None:
+    if attention_mask is not None and attention_mask.dtype == torch.bool:  # a 4D mask of the caller's
+        lowest = torch.finfo(attention_weights.dtype).min  # not −∞: a row of padding would give NaN
+        attention_weights = attention_weights.masked_fill(~attention_mask, lowest)
+    elif attention_mask is not None:
         attention_weights = attention_weights + attention_mask
     attention_weights = nn.functional.softmax(attention_weights, dim=-1).to(query.dtype)
     attention_weights = nn.functional.dropout(attention_weights, p=dropout, training=module.training)
