@@ -217,6 +217,12 @@ class GPT1Config(GPT1BaseConfig):
 
     Raises:
         StrictDataclassError: one of these fields has a wrong type or an impossible value; it is huggingface_hub's.
+
+    Examples:
+        >>> from modeling_gpt1 import GPT1Config
+        >>> config = GPT1Config(hidden_size=64, num_hidden_layers=2, num_attention_heads=4)
+        >>> config.intermediate_size
+        256
     """
 
     model_type = "gpt1"

@@ -522,7 +522,16 @@ class GPT1DoubleHeadsModelOutput(ModelOutput):
 
 
 class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
-    """GPT-1 with the language-model head of pre-training: equations 1 and 2 of the paper."""
+    """GPT-1 with the language-model head of pre-training: equations 1 and 2 of the paper.
+
+    Examples:
+        >>> from modeling_gpt1 import NOVELS, GPT1ForCausalLM
+        >>> from tokenization import GPT1Tokenizer
+        >>> model, tokenizer = GPT1ForCausalLM.from_pretrained(NOVELS), GPT1Tokenizer.from_pretrained(NOVELS)
+        >>> batch = tokenizer("The old farmer went home.", return_tensors="pt")
+        >>> model(**batch).logits.shape
+        torch.Size([1, 6, 8495])
+    """
 
     decoder_class = GPT1Model
     # A fine-tuned folder continues texts without its task head.
@@ -750,6 +759,17 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
     """GPT-1 with the language-model head and the task head: fine-tuning with L3 = L2 + λ · L1.
 
     Sources: equations 3 to 5 and figure 1 of the paper; the normalisation of the loss is that of the released code.
+
+    Examples:
+        >>> import torch
+        >>> from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel
+        >>> sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = GPT1DoubleHeadsModel(GPT1Config(**sizes, num_labels=3, extract_token_id=19)).eval()
+        >>> output = model(input_ids=torch.tensor([[1, 2, 3, 19]]), labels=torch.tensor([2]))
+        >>> output.task_logits.shape
+        torch.Size([1, 3])
+        >>> bool(torch.isclose(output.loss, output.task_loss + 0.5 * output.lm_loss))
+        True
     """
 
     @can_return_tuple

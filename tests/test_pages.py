@@ -1,5 +1,6 @@
 """README and docs run as they stand, page by page, on tiny stand-ins for what they name."""
 
+import doctest
 import inspect
 import io
 import json
@@ -267,3 +268,24 @@ def anchors(page: Path) -> set[str]:
     """Of the headings, as GitHub and MkDocs make them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+EXPORTED = [(name, package) for package in (modeling_gpt1, tokenization) for name in package.__all__]
+EXAMPLES = [name for name, package in EXPORTED if ">>>" in (inspect.getdoc(getattr(package, name)) or "")]
+
+
+@pytest.mark.parametrize("name", sorted(set(EXAMPLES)))
+def test_the_example_of_a_docstring_prints_what_it_says(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    package = modeling_gpt1 if name in modeling_gpt1.__all__ else tokenization
+    example = doctest.DocTestParser().get_doctest(
+        inspect.getdoc(getattr(package, name)), {name: getattr(package, name)}, name, None, 0
+    )
+    wrong = []
+    doctest.DocTestRunner().run(example, out=wrong.append)
+    assert wrong == []
+
+
+def test_the_main_classes_have_examples():
+    main = {"GPT1Config", "GPT1ForCausalLM", "GPT1DoubleHeadsModel", "GPT1Tokenizer", "TraversalCollator"}
+    assert main - {*EXAMPLES} == set()

@@ -84,6 +84,13 @@ def continue_prompts(
     Raises:
         ValueError: `prompts` is a text; a prompt has no token; prompt and continuation are longer than the
             model's positions; the model has no language-model head that `generate` uses.
+
+    Examples:
+        >>> from modeling_gpt1 import NOVELS, GPT1ForCausalLM, continue_prompts
+        >>> from tokenization import GPT1Tokenizer
+        >>> model, tokenizer = GPT1ForCausalLM.from_pretrained(NOVELS), GPT1Tokenizer.from_pretrained(NOVELS)
+        >>> len(continue_prompts(model, tokenizer, ["it was", "the old farmer"], max_new_tokens=4))
+        2
     """
     if isinstance(prompts, str):
         raise UserError(f"`prompts` is the text {prompts!r}, but a list of texts is needed, such as [{prompts!r}].")

@@ -69,6 +69,12 @@ class GPT1TrainingArguments(_SharedArguments):
             `config.lm_coef`, which is the paper's 0.5 unless it was changed.
         pack_sequences (`bool`, defaults to `True`): skip padding, and compute a context that the choices of an example
             share once, if the attention allows it. The results stay the same; dropout of the context is shared.
+
+    Examples:
+        >>> from modeling_gpt1 import GPT1TrainingArguments
+        >>> arguments = GPT1TrainingArguments("runs/reviews")
+        >>> arguments.learning_rate, arguments.per_device_train_batch_size
+        (6.25e-05, 32)
     """
 
     lm_coef: float | None = HfArg(default=None, help="Weight of the auxiliary loss. Default: the model's own (0.5).")

@@ -56,6 +56,11 @@ def prepare_finetuning(
     Raises:
         ValueError: a fresh model without a tokenizer; a task head of another size; `n_transfer` out of range; a model
             of another family that has no head for the task, or positions for fewer than `max_length` tokens.
+
+    Examples:
+        >>> from modeling_gpt1 import NOVELS, prepare_finetuning
+        >>> sorted(prepare_finetuning(NOVELS, "sst2"))
+        ['compute_metrics', 'data_collator', 'model', 'processing_class']
     """
     task = get_task(task)
     if not isinstance(model, str | os.PathLike | PreTrainedConfig):

@@ -58,6 +58,18 @@ class TraversalCollator:
         both_orders: whether models of other families read a similarity pair in both orders, as GPT-1 always does.
         plan: whether batches carry a [`BatchPlan`], which GPT-1's models follow. Set False for code that changes the
             masks of a batch or gives parts of it to several models.
+
+    Examples:
+        >>> from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens
+        >>> tokenizer = GPT1Tokenizer.train(iter(["Don't go."] * 2), num_merges=50)
+        >>> add_control_tokens(tokenizer)
+        3
+        >>> collator = TraversalCollator(tokenizer, "classification", {"text": "review", "label": "stars"})
+        >>> batch = collator([{"review": "Go.", "stars": 1}])
+        >>> tokenizer.decode(batch["input_ids"][0])
+        '[s]go . [e]'
+        >>> batch["labels"]
+        tensor([1])
     """
 
     tokenizer: PreTrainedTokenizerBase

@@ -190,6 +190,10 @@ def get_task(name: str | Task) -> Task:
 
     Raises:
         ValueError: the name is not in `TASKS`.
+
+    Examples:
+        >>> get_task("SST-2").traversal
+        'classification'
     """
     if isinstance(name, Task):
         return name

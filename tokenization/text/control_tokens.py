@@ -35,6 +35,14 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
 
     Raises:
         ValueError: the sizes of the model's and the tokenizer's vocabulary do not match.
+
+    Examples:
+        >>> from tokenization import GPT1Tokenizer, add_control_tokens
+        >>> tokenizer = GPT1Tokenizer.train(iter(["Don't go."] * 2), num_merges=50)
+        >>> add_control_tokens(tokenizer)
+        3
+        >>> tokenizer.decode(tokenizer("Go.", "Don't.")["input_ids"])
+        "[s]go . [$]do n't . [e]"
     """
     check_tokenizer(tokenizer)
     missing = {name: token for name, token in CONTROL_TOKENS.items() if getattr(tokenizer, f"{name}_id", None) is None}

@@ -35,7 +35,12 @@ SENTENCE = re.compile(r"""(?:\A|\n|(?:(?<!\.\.)(?<![ .]\w)\.['")\]]*|[!?][)\]]*)
 
 
 def join_words(text: str) -> str:
-    """Joins punctuation, quotation marks and contractions to their words, line by line."""
+    """Joins punctuation, quotation marks and contractions to their words, line by line.
+
+    Examples:
+        >>> join_words("he did n't go , she said .")
+        "he didn't go, she said."
+    """
     return "\n".join("".join(_joined(line.split(" "))) for line in text.split("\n"))
 
 
@@ -52,7 +57,12 @@ def join_continuation(text: str, before: str) -> str:
 
 
 def capitalise(text: str) -> str:
-    """Capitalises sentences and the word "i"; names stay in lower case, as in the vocabulary."""
+    """Capitalises sentences and the word "i"; names stay in lower case, as in the vocabulary.
+
+    Examples:
+        >>> capitalise("he said that i may. go.")
+        'He said that I may. Go.'
+    """
     return SENTENCE.sub(lambda found: found[0].upper(), text)
 
 

@@ -60,6 +60,12 @@ class GPT1Tokenizer(TokenizersBackend):
     `" do n't , " she said`. If the attribute `goes_on` is set, as by `pipeline("text-generation", folder)`, texts are
     prompts, encoded without control tokens, and decoded text is their continuation: its words are joined, and it
     begins with a space where its first word needs one.
+
+    Examples:
+        >>> from tokenization import GPT1Tokenizer
+        >>> tokenizer = GPT1Tokenizer.train(iter(["Don't go."] * 2), num_merges=50)
+        >>> tokenizer.tokenize("Don't go.")
+        ['do</w>', "n't</w>", 'go</w>', '.</w>']
     """
 
     vocab_files_names = {"vocab_file": "vocab.json", "merges_file": "merges.txt", "tokenizer_file": "tokenizer.json"}

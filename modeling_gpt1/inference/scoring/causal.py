@@ -51,6 +51,15 @@ class CausalLMScorer(Scorer):
         max_length (`int`, *optional*): maximum tokens that the model reads at once. Default: its positions.
         start_ids (`list[int]`, *optional*): ids that stand before every context and are never cut. Default: the
             beginning-of-text id if the tokenizer puts one before a text by itself, otherwise none.
+
+    Examples:
+        >>> from modeling_gpt1 import NOVELS, CausalLMScorer, GPT1ForCausalLM
+        >>> from tokenization import GPT1Tokenizer
+        >>> model, tokenizer = GPT1ForCausalLM.from_pretrained(NOVELS), GPT1Tokenizer.from_pretrained(NOVELS)
+        >>> scorer = CausalLMScorer(model, tokenizer)
+        >>> ((good, bad),) = scorer.score([("She went", [" home.", " spoon."])])
+        >>> good.mean > bad.mean
+        True
     """
 
     method = "log-probability"
