@@ -69,14 +69,16 @@ def judge(comparisons: Sequence[Comparison], sign: int = 1) -> tuple[str, list[d
     return ("mixed" if agree in outcomes else "does not hold"), told
 
 
-def compare(label: str, first: Scores, second: Scores) -> Comparison:
-    """Compares the means of the first and the second at the seeds that both have."""
+def compare(label: str, first: Scores, second: Scores, failed: int = 0) -> Comparison:
+    """Compares the means of the first and the second at the seeds that both have; `failed` runs are in neither."""
     found = difference(first, second)
     certainty = "no answers kept"
     if found.num_seeds < FEWEST_SEEDS:
         certainty = f"fewer than {FEWEST_SEEDS} seeds decide nothing"
     elif found.interval is not None:
         certainty = "95 % interval {:+.1f} to {:+.1f}".format(*found.interval)
+    if failed:
+        certainty += f", {failed} run{'' if failed == 1 else 's'} failed to train"
     return Comparison(f"{label} {found.value:+.1f}, {certainty}", found.value, found.p)
 
 
@@ -87,7 +89,8 @@ def compare_tasks(cells: Cells, other: str, wanted: Callable[[str], bool] = lamb
     """The full method against another row of table 5, in each wanted column, the smallest data set first."""
     both = {key: (cells.scores(key, "full"), cells.scores(key, other)) for key in COLUMNS if key not in PARTS}
     keys = sorted((key for key in both if all(both[key]) and wanted(key)), key=cells.training_rows)
-    return [compare(COLUMNS[key].label, *both[key]) for key in keys]
+    failed = {key: len(cells.failed(key, "full")) + len(cells.failed(key, other)) for key in keys}
+    return [compare(COLUMNS[key].label, *both[key], failed[key]) for key in keys]
 
 
 def compare_averages(cells: Cells, other: str) -> list[Comparison]:
