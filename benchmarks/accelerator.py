@@ -48,7 +48,9 @@ BLOCKS = (32, 512)
 # As in finetuning.py, but batches of a GPU: B examples, C sequences each, T tokens, tokens that the sequences share.
 FINE_TUNING = {"RACE-shaped step": (8, 4, 380, 360), "Story-Cloze-shaped step": (32, 2, 64, 50)}
 GENERATED = ((1, 64, 64), (8, 64, 64), (32, 64, 64), (64, 64, 64))  # rows, tokens of the prompt, new tokens
-QUICK_BLOCKS, QUICK_FINE_TUNING, QUICK_GENERATED = (2, 16), {"RACE-shaped step": (1, 4, 32, 20)}, ((2, 8, 4),)
+QUICK_BLOCKS = (2, 16)
+QUICK_FINE_TUNING = {"RACE-shaped step": (1, 4, 32, 20)}
+QUICK_GENERATED = ((2, 8, 4),)
 Work = Callable[[], object]
 
 
@@ -84,7 +86,8 @@ class Accelerator:
             return {"seconds": time.perf_counter() - start}
         torch.accelerator.synchronize()
         torch.accelerator.reset_peak_memory_stats()
-        before, start = torch.accelerator.memory_allocated(), time.perf_counter()
+        before = torch.accelerator.memory_allocated()
+        start = time.perf_counter()
         work()
         torch.accelerator.synchronize()
         seconds = time.perf_counter() - start
@@ -124,7 +127,8 @@ def pretraining(accelerator: Accelerator, folders: dict, blocks: tuple[int, int]
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True) for name, model in models.items()}
 
     compiled = accelerator.callers(models, OURS)
-    compiled[WHOLE], optimizers[WHOLE] = torch.compile(models[OURS], **accelerator.compiler), optimizers[OURS]
+    compiled[WHOLE] = torch.compile(models[OURS], **accelerator.compiler)
+    optimizers[WHOLE] = optimizers[OURS]
 
     def step(name: str, is_bf16: bool, is_compiled: bool) -> None:
         with accelerator.precision(is_bf16):

@@ -65,7 +65,8 @@ def compare(folder: str, tasks: dict, rounds: int) -> list[dict]:
     for name, instances in tasks.items():
         of_round = []
         for _ in range(rounds + 1):
-            (found, our_time), (expected, time_of_hf) = answer(ours, instances), answer(hf, instances)
+            found, our_time = answer(ours, instances)
+            expected, time_of_hf = answer(hf, instances)
             of_round.append((our_time, time_of_hf))
         ratios = [slow / fast for fast, slow in of_round[1:]]
         is_rolling = instances[0].request_type == "loglikelihood_rolling"

@@ -38,7 +38,12 @@ NUM_MERGES, BLOCK_LENGTH, BATCH = 8000, 512, 8
 WARMUP = 200  # updates; with fewer, models with norms after the sums stay at the loss of mere word frequencies
 LEARNING_RATES = (2.5e-4, 5e-4, 1e-3, 2e-3)
 # Rows to train on; `None` takes all.
-TASKS = {**dict.fromkeys("sst2 cola stsb rte story_cloze".split()), "snli": 20_000, "mnli": 10_000, "qqp": 10_000}
+TASKS = {
+    **dict.fromkeys(["sst2", "cola", "stsb", "rte", "story_cloze"]),
+    "snli": 20_000,
+    "mnli": 10_000,
+    "qqp": 10_000,
+}
 FINE_TUNING = "--num_train_epochs 3 --per_device_train_batch_size 32 --warmup_steps 0.1 --bf16"
 FINE_TUNING += " --save_strategy epoch --save_total_limit 1 --report_to none --disable_tqdm true"
 ZERO_SHOT_TASKS = ("blimp", "story_cloze")
@@ -210,13 +215,15 @@ def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
     cost["tokens_per_second"] = statistics.median(speeds)
     losses = {name.removeprefix("eval_"): value for name, value in results.items() if name.endswith("_loss")}
     losses = {name: value for name, value in losses.items() if name != "train_loss"}
-    sizes, rates = (opened.num_parameters(), count_without_embeddings(opened)), best_rate(arguments, family)
+    sizes = (opened.num_parameters(), count_without_embeddings(opened))
+    rates = best_rate(arguments, family)
     row = Row(*sizes, cost, rates, losses, arguments.fine_tuning_rate)
     row.curve = curve_of(records["log_history"])
     asked = asking(arguments, model)
     if asked.is_done:
         (answers,) = read_json(asked.folder / "out")["results"]
-        row.zero_shot, row.method = answers["tasks"], answers["method"]
+        row.zero_shot = answers["tasks"]
+        row.method = answers["method"]
     for task in tasks_of(family):
         steps = [fine_tuning(arguments, model, task, seed) for seed in range(arguments.seeds)]
         row.scores[task] = [score_of(task, read_json(s.folder / "out" / s.result)) for s in steps if s.is_done]
@@ -232,7 +239,8 @@ def curve_of(records: list[dict]) -> list[tuple[int, float, float]]:
     for record in records:
         tokens = record.get("num_input_tokens_seen", before)
         if "tokens_per_second" in record:
-            hours, before = hours + (tokens - before) / record["tokens_per_second"] / 3600, tokens
+            hours += (tokens - before) / record["tokens_per_second"] / 3600
+            before = tokens
         elif "eval_loss" in record:
             points.append((tokens, round(hours, 4), round(record["eval_loss"], 4)))
     return points
@@ -310,7 +318,8 @@ COSTS: dict[str, Callable[[Row], str]] = {
 
 def conditions(about: dict) -> str:
     """On what the costs were measured, and what they leave out."""
-    jobs, where = about["jobs"], f"{about['cores']} cores ({about['processor']})"
+    jobs = about["jobs"]
+    where = f"{about['cores']} cores ({about['processor']})"
     if "accelerator" in about:
         where = f"{about['accelerator']} with {where}"
     text = f"Measured on {where}, {'one run at a time' if jobs == 1 else f'up to {jobs} runs at once'}, "

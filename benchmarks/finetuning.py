@@ -158,7 +158,8 @@ class PassWorker(Worker):
         super().__init__(name, folder, dtype, threads, **fields)
         if name == PEER:  # its head has one score per choice; classes need two
             self.model.multiple_choice_head.summary = nn.Linear(self.model.config.n_embd, 2)
-        lengths, generator = [len(row["ids"]) for row in rows], torch.Generator().manual_seed(0)
+        lengths = [len(row["ids"]) for row in rows]
+        generator = torch.Generator().manual_seed(0)
         if name == PEER:
             self.order = RandomSampler(rows, generator=generator)
         else:

@@ -33,8 +33,10 @@ from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1Int8Config
 from modeling_gpt1.inference.quantization import GPT1Int8Linear
 
 OURS, PEER, GPT2 = "GPT1ForCausalLM", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
-BF16, INT8 = f"{OURS} bfloat16", f"{OURS} int8"
-REPEATING, LOOKUP = f"{OURS} float32, a text that repeats itself", ", prompt lookup"
+BF16 = f"{OURS} bfloat16"
+INT8 = f"{OURS} int8"
+REPEATING = f"{OURS} float32, a text that repeats itself"
+LOOKUP = ", prompt lookup"
 WITH_LOOKUP = {OURS: f"{OURS} float32{LOOKUP}", REPEATING: REPEATING + LOOKUP}
 BATCHES = (1, 8)
 PROMPT = 64
@@ -54,7 +56,8 @@ class Worker:
         torch.set_num_threads(threads)
         transformers.utils.logging.disable_progress_bar()
         transformers.utils.logging.set_verbosity_error()
-        self.name, self.num_new = name, num_new
+        self.name = name
+        self.num_new = num_new
         model_class = {PEER: OpenAIGPTLMHeadModel, GPT2: GPT2LMHeadModel}.get(name, GPT1ForCausalLM)
         loading = {"dtype": torch.bfloat16 if name == BF16 else torch.float32}
         loading |= {"quantization_config": GPT1Int8Config()} if name == INT8 else {}
@@ -74,7 +77,8 @@ class Worker:
 
     def measure(self, batch: int) -> dict[str, float]:
         num_new = min(self.num_new, PEER_BATCHED_TOKENS) if self.name == PEER and batch > 1 else self.num_new
-        whole, first = timed(self.generate, batch, num_new), timed(self.generate, batch, 1)
+        whole = timed(self.generate, batch, num_new)
+        first = timed(self.generate, batch, 1)
         return {
             "tokens/s": batch * num_new / whole["seconds"],
             "tokens/CPU s": batch * num_new / whole["CPU seconds"],
@@ -137,7 +141,8 @@ def rows_of_batch(batch: int, figures: dict[str, dict[str, list[float]]], num_ne
         return f"generation {PROMPT} + {num_new}, batch {batch}, {dtype}"
 
     def row(ours: str, theirs: str, measure: str, target: float | None = None) -> dict:
-        work, of_theirs = work_of(ours), figures[theirs][measure]
+        work = work_of(ours)
+        of_theirs = figures[theirs][measure]
         if theirs == PEER and batch > 1:
             work += f", the peer's {PROMPT} + {min(num_new, PEER_BATCHED_TOKENS)}"
         return comparison(work, measure, theirs, figures[ours][measure][: len(of_theirs)], of_theirs, target)
@@ -152,7 +157,8 @@ def rows_of_batch(batch: int, figures: dict[str, dict[str, list[float]]], num_ne
         if with_lookup in figures:
             rows.append(row(with_lookup, greedy, "tokens/s", LOOKUP_TARGET if greedy == REPEATING else None))
     for ours in (OURS, BF16, INT8):
-        read, of_token = figures[ours]["ms to read the weights"], figures[ours]["ms/token"]
+        read = figures[ours]["ms to read the weights"]
+        of_token = figures[ours]["ms/token"]
         target = 1 / MOST_READINGS[ours] if batch == 1 and ours in MOST_READINGS else None
         rows.append(comparison(work_of(ours), "ms per token", "reading the weights", of_token, read, target))
     return rows

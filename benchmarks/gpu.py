@@ -45,7 +45,8 @@ MINUTES, ROUNDS, STEPS, LONGEST_NAME = 25, 3, 3, 48
 
 def steps_of(quick: bool, families: str = "") -> dict[str, tuple[list[str], float]]:
     """The words of each step's command, and its limit in minutes, by the name of its result."""
-    small, workers = ["--quick"] * quick, str(min(8, os.cpu_count() or 1))
+    small = ["--quick"] * quick
+    workers = str(min(8, os.cpu_count() or 1))
     chosen = ["tests/test_imports.py"] if quick else TESTS.split()
     script = [sys.executable, str(HERE / "gpu.py"), *small, "--alone"]
     last = {"families": ([*script, "families", *shlex.split(families), "--jobs", workers], 25)} if families else {}
@@ -60,7 +61,8 @@ def steps_of(quick: bool, families: str = "") -> dict[str, tuple[list[str], floa
 
 def run_steps(output: Path, quick: bool, families: str = "") -> list[str]:
     """Runs what has no file of today. Returns the names of the steps that failed."""
-    failed, end = [], time.perf_counter() + 60 * MINUTES
+    failed = []
+    end = time.perf_counter() + 60 * MINUTES
     path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "GPT1_RESULTS": str(output), "HF_HUB_OFFLINE": "1"}
     for name, (words, minutes) in steps_of(quick, families).items():
@@ -116,7 +118,8 @@ def profile_steps(quick: bool, about: dict) -> int:
         optimizer.step()
         optimizer.zero_grad()
 
-    results, figure = {}, Figure(figsize=(11, 9), layout="constrained")
+    results = {}
+    figure = Figure(figsize=(11, 9), layout="constrained")
     for axes, (way, parts) in zip(figure.subplots(2), {"eager": None, "compiled": compiled}.items(), strict=True):
         for _ in range(STEPS):
             step(parts)

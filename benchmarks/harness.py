@@ -238,9 +238,11 @@ def timed(work: Callable, *arguments) -> dict[str, float]:
     peak of this process's resident memory.
     """
     reset_peak()
-    start, cpu_start = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    cpu_start = time.process_time()
     work(*arguments)
-    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    seconds = time.perf_counter() - start
+    cpu_seconds = time.process_time() - cpu_start
     return {"peak MiB": peak_resident_bytes() / MIB, "seconds": seconds, "CPU seconds": cpu_seconds}
 
 
@@ -407,7 +409,8 @@ def main(compare: Callable[..., list[dict]], **flags: dict) -> None:
         if name in taken or name == "save":
             parser.add_argument(f"--{name}", **settings)
     arguments = vars(parser.parse_args())
-    is_saved, about = arguments.pop("save"), machine(arguments.get("threads"))
+    is_saved = arguments.pop("save")
+    about = machine(arguments.get("threads"))
     print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
     rows = compare(**arguments)
     if arguments.get("quick"):  # its ratios mean nothing

@@ -123,9 +123,11 @@ def make_trainer(name: str, output_dir: str, control: str | None) -> GPT1Trainer
         data = datasets.Dataset.from_list(data).to_iterable_dataset(num_shards=2).shuffle(seed=3, buffer_size=10)
     settings = {"train_dataset": data, "eval_dataset": make_rows(9, seed=2), "callbacks": [SayUpdates()]}
     if name == "fine-tuning":
-        model, made = GPT1DoubleHeadsModel(config), GPT1TrainingArguments(output_dir, **arguments)
+        model = GPT1DoubleHeadsModel(config)
+        made = GPT1TrainingArguments(output_dir, **arguments)
         return GPT1Trainer(model, made, data_collator=collate_examples, **settings)
-    model, made = GPT1ForCausalLM(config), GPT1PretrainingArguments(output_dir, **arguments)
+    model = GPT1ForCausalLM(config)
+    made = GPT1PretrainingArguments(output_dir, **arguments)
     return GPT1PretrainingTrainer(model, made, data_collator=collate, **settings)
 
 
@@ -158,7 +160,8 @@ class Life:
     """A run's process, or its group of processes, from its start until it ends or is killed."""
 
     def __init__(self, name: str, folder: Path, control: str | None = None):
-        self.folder, self.messages = folder, Path(f"{folder}-messages.txt")
+        self.folder = folder
+        self.messages = Path(f"{folder}-messages.txt")
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, *LAUNCHERS.get(name, []), __file__, "--train", name, "--output_dir", str(folder)]
         command += ["--control", control] if control else []
@@ -262,7 +265,8 @@ def measure(name: str, num_kills: int, folder: Path, generator: random.Random) -
         number += 1
         run = folder / f"killed-{number}"
         for _ in range(min(MOST_KILLS_OF_A_RUN, num_kills - len(kills))):
-            life, in_writing = Life(name, run), len(kills) % 2 == 1
+            life = Life(name, run)
+            in_writing = len(kills) % 2 == 1
             if in_writing:
                 was_killed = life.kill_while_writing(generator.randint(1, 4), generator.uniform(0, 0.05))
             else:

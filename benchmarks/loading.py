@@ -88,7 +88,8 @@ class Opener:
         torch.set_num_threads(1)
         transformers.utils.logging.disable_progress_bar()
         self.model_class = getattr(modeling_gpt1, class_name, None) or getattr(transformers, class_name)
-        self.folder, self.dtype = folder, getattr(torch, dtype)
+        self.folder = folder
+        self.dtype = getattr(torch, dtype)
 
     def open(self) -> dict[str, float]:
         file = Path(self.folder, "model.safetensors")
@@ -132,7 +133,8 @@ def compare(rounds: int, quick: bool) -> list[dict]:
         openings = rounds_of(list(OPENINGS), rounds, measure_opening)
     unit, memory = "CPU seconds", "memory, × file"
     seconds = {name: of_name[unit] for name, of_name in imports.items()}
-    added, of_help = seconds["what modeling_gpt1 adds"], seconds["gpt1 --help"]
+    added = seconds["what modeling_gpt1 adds"]
+    of_help = seconds["gpt1 --help"]
     rows = [
         comparison("import modeling_gpt1: added", unit, f"limit {IMPORT_LIMIT} s", added, [IMPORT_LIMIT] * rounds, 1),
         comparison("gpt1 --help", unit, f"limit {HELP_LIMIT} s", of_help, [HELP_LIMIT] * rounds, 1.0),
@@ -141,7 +143,8 @@ def compare(rounds: int, quick: bool) -> list[dict]:
     rows += [comparison(f"import {ours}", unit, peer, seconds[ours], seconds[peer]) for ours, peer in pairs]
     for name, ours in openings.items():
         if not name.startswith(PEERS):
-            limits, theirs = [MEMORY_LIMIT] * rounds, openings[f"{PEERS[0]} {name.split()[1]}"]
+            limits = [MEMORY_LIMIT] * rounds
+            theirs = openings[f"{PEERS[0]} {name.split()[1]}"]
             rows.append(comparison(f"open {name}", memory, f"limit {MEMORY_LIMIT}", ours[memory], limits, 1.0))
             rows.append(comparison(f"open {name}", unit, PEERS[0], ours[unit], theirs[unit]))
     return rows

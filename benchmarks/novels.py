@@ -101,7 +101,8 @@ def main() -> None:
     settings = yaml.safe_load((args.checkpoint.parent / "run.yaml").read_text(encoding="utf-8"))
     logged = [record["words_seen"] for record in state["log_history"] if "words_seen" in record]
     make_folder(args.checkpoint)
-    model, tokenizer = GPT1ForCausalLM.from_pretrained(NOVELS).eval(), GPT1Tokenizer.from_pretrained(NOVELS)
+    model = GPT1ForCausalLM.from_pretrained(NOVELS).eval()
+    tokenizer = GPT1Tokenizer.from_pretrained(NOVELS)
     words = (logged or [WORDS])[-1]  # only a run with save points by words logs them
     result = {"updates": state["global_step"], "tokens": state["num_input_tokens_seen"], "words": words}
     result |= write(model, tokenizer) | measure(model, tokenizer, args)

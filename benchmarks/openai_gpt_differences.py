@@ -53,7 +53,8 @@ def collate_ours(rows: list[dict]) -> dict[str, torch.Tensor]:
 
 def collate_peer(rows: list[dict]) -> dict[str, torch.Tensor]:
     batch = collate(rows)
-    ids, mask = batch["input_ids"], batch.pop("attention_mask")  # the peer cannot read [B, C, T] masks
+    ids = batch["input_ids"]
+    mask = batch.pop("attention_mask")  # the peer cannot read [B, C, T] masks
     labels = ids.masked_fill(mask == 0, -100)
     return {**batch, "labels": labels, "mc_labels": torch.tensor([row["answer"] for row in rows])}
 

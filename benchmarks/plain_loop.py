@@ -27,16 +27,20 @@ from tokenization.batches.plan import plan_blocks
 
 OURS, PEER, GPT2 = "GPT1PretrainingTrainer", "plain loop", "GPT2LMHeadModel in Trainer"
 BATCH, WARM_UP, UPDATES = 32, 10, 60  # the timed updates follow the warm-up
-LEARNING_RATE, TARGETS = 2.5e-4, {(PEER, "tokens/s"): 0.95, (GPT2, "tokens/s"): 1.25}
+LEARNING_RATE = 2.5e-4
+TARGETS = {(PEER, "tokens/s"): 0.95, (GPT2, "tokens/s"): 1.25}
 
 
 class Block(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
-        self.heads, self.p, self.drop = heads, dropout, nn.Dropout(dropout)
+        self.heads = heads
+        self.p = dropout
+        self.drop = nn.Dropout(dropout)
         self.attn = nn.ModuleDict({"qkv": nn.Linear(width, 3 * width), "o_proj": nn.Linear(width, width)})
         self.mlp = nn.ModuleDict({"up_proj": nn.Linear(width, 4 * width), "down_proj": nn.Linear(4 * width, width)})
-        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.ln_1 = nn.LayerNorm(width)
+        self.ln_2 = nn.LayerNorm(width)
 
     def forward(self, x):  # [B, T, D]
         q, k, v = self.attn["qkv"](x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
@@ -51,7 +55,8 @@ class PlainGPT1(nn.Module):
 
     def __init__(self, model: GPT1ForCausalLM, dropout: float = 0.1):
         super().__init__()
-        config, width = model.config, model.config.hidden_size
+        config = model.config
+        width = model.config.hidden_size
         self.tokens_embed = nn.Embedding(config.vocab_size, width)
         self.positions_embed = nn.Embedding(config.max_position_embeddings, width)
         self.h = nn.Sequential(*(Block(width, config.num_attention_heads, dropout) for _ in model.transformer.h))
@@ -76,7 +81,8 @@ def run_loop(model: PlainGPT1, blocks: np.ndarray, batch: int, marks: tuple[int,
     groups = [{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=marks[1])
-    compiled, ids = torch.compile(model), torch.from_numpy(blocks)
+    compiled = torch.compile(model)
+    ids = torch.from_numpy(blocks)
     for update in range(marks[1]):
         if update == marks[0]:
             start = now(device)
@@ -139,7 +145,7 @@ def compare(rounds: int, quick: bool) -> list[dict]:
     batch, marks = (2, (1, 3)) if quick else (BATCH, (WARM_UP, UPDATES))
     set_seed(0)
     start = GPT1ForCausalLM(GPT1Config(**SMALL, n_positions=32) if quick else GPT1Config())
-    names = "vocab_size hidden_size num_hidden_layers num_attention_heads max_position_embeddings".split()
+    names = ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"]
     sizes = {name: getattr(start.config, name) for name in names}
     gpt2 = GPT2LMHeadModel(GPT2Config(**sizes, use_cache=False, bos_token_id=0, eos_token_id=0))
     shape = (marks[1] * batch, start.config.max_position_embeddings)

@@ -51,7 +51,9 @@ MODEL_CLASSES = {OURS: GPT1ForCausalLM, COMPILED: GPT1ForCausalLM, PEER: OpenAIG
 LENGTHS = (128, 256, 512)
 # Targets: speed and memory beside the built-in, the fraction of the matrix product's FLOP rate, and the FLOP rate of
 # longer rows relative to the shortest.
-MEMORY_TARGET, PEAK_TARGET, LENGTH_TARGET = 2.0, 0.75, 1 / 1.2
+MEMORY_TARGET = 2.0
+PEAK_TARGET = 0.75
+LENGTH_TARGET = 1 / 1.2
 SPEED_TARGETS = {"float32": 1.3, "bfloat16": 2.0}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FRACTION, OF_STEP = "FLOP/s of the peak", "peak − before MiB"
@@ -64,7 +66,10 @@ class Worker:
         torch.set_num_threads(threads)
         torch.manual_seed(0)
         transformers.utils.logging.disable_progress_bar()
-        self.name, self.dtype, self.threads, self.before = name, DTYPES[dtype], threads, 0.0
+        self.name = name
+        self.dtype = DTYPES[dtype]
+        self.threads = threads
+        self.before = 0.0
         self.model = MODEL_CLASSES[name].from_pretrained(folder, dtype=torch.float32)
         out_of_the_file(self.model)
         choose_cpu_attention(self.model, "cpu")  # as GPT1PretrainingTrainer does; it leaves the peers as they are
@@ -93,7 +98,8 @@ class Worker:
 
     def step(self) -> dict[str, float]:
         """Speed and memory of one forward, backward and update."""
-        measured, tokens = timed(self.train), self.input_ids.numel()
+        measured = timed(self.train)
+        tokens = self.input_ids.numel()
         by_processor = tokens / measured["CPU seconds"]
         return {
             "tokens/s": tokens / measured["seconds"],
@@ -153,7 +159,8 @@ def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> l
             of_lengths = rounds_of(lengths, rounds, lambda length: ask("of_length", length))
     # The cost of a FLOP in a step of longer rows, relative to a step of the shortest rows.
     shortest, *others = lengths
-    unit, peer = "GFLOP/CPU s", f"ours, {batch} × {shortest}"
+    unit = "GFLOP/CPU s"
+    peer = f"ours, {batch} × {shortest}"
     for length in others:
         work = f"pre-training step {batch} × {length}, float32"
         rows.append(comparison(work, unit, peer, of_lengths[length][unit], of_lengths[shortest][unit], LENGTH_TARGET))

@@ -98,7 +98,8 @@ def read_result(arguments: argparse.Namespace, settings: dict) -> dict | None:
 
 def finish(arguments: argparse.Namespace, settings: dict) -> dict:
     """Runs the command unless it is finished. Returns the result."""
-    folder, result = run_folder(arguments, settings), read_result(arguments, settings)
+    folder = run_folder(arguments, settings)
+    result = read_result(arguments, settings)
     if result is not None:
         return result
     folder.mkdir(parents=True, exist_ok=True)
@@ -173,7 +174,8 @@ def table(rows: list[dict]) -> str:
     lines = [f"A base is given as {', '.join(VALUES)}."]
     lines.append(f"{'stage':8} {'family':12} {'change':34} Mtokens updates perplexity  (all) train loss CPU min")
     for row in rows:
-        settings, result = row["settings"], row["result"]
+        settings = row["settings"]
+        result = row["result"]
         start = f"{row['stage']:8} {settings['family']:12} {change_text(row):34} {settings['tokens'] / 1e6:7.2f}"
         figures = [result[name] for name in ("perplexity", "perplexity_of_all_blocks", "training_loss")]
         figures = [math.nan if figure is None else figure for figure in figures]  # None is a run that diverged
@@ -198,8 +200,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of each run; default: 1")
     parser.add_argument("--save", action="store_true", help="write the table to benchmarks/results/<date>-recipe.json")
     arguments = parser.parse_args()
-    arguments.books, arguments.work_dir = arguments.books.resolve(), arguments.work_dir.resolve()
-    arguments.tokens, arguments.winners = round(arguments.tokens), list(map(round, arguments.winners))
+    arguments.books = arguments.books.resolve()
+    arguments.work_dir = arguments.work_dir.resolve()
+    arguments.tokens = round(arguments.tokens)
+    arguments.winners = list(map(round, arguments.winners))
     sizes = [path.stat().st_size for path in arguments.books.glob("*/*.txt")]
     arguments.text = f"{len(sizes)} books of {sum(sizes):,} bytes"  # runs on other books are other runs
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # ends the running command too

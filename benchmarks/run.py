@@ -45,7 +45,9 @@ MARKS = ("<!-- Written by `make bench` from here -->", "<!-- to here -->")
 
 def run_script(name: str, rounds: int, threads: int, quick: bool) -> dict:
     """Runs one script. Returns `{"rows": […], "seconds": …, "error": None or text}`."""
-    start, rows, error = time.perf_counter(), [], None
+    start = time.perf_counter()
+    rows = []
+    error = None
     try:
         compare: Callable = importlib.import_module(name).compare
         settings = {"rounds": rounds, "threads": threads, "quick": quick}
@@ -113,7 +115,8 @@ def markdown(name: str, day: str, rows: Sequence[dict]) -> str:
     lines += ["| work | measure | gpt1-hf | peer | | times better | target |", "|---|---|--:|--:|---|--:|--:|"]
     for row in rows:
         work, measure, ours, theirs, peer, ratio, target, met = table_cells(row)
-        ratio, met = ratio.removeprefix("× "), {"yes": "", "no": ", missed"}[met]
+        ratio = ratio.removeprefix("× ")
+        met = {"yes": "", "no": ", missed"}[met]
         lines.append(f"| {work} | {measure} | {ours} | {theirs} | {peer} | {ratio} | {target}{met} |")
     return "\n".join(lines)
 

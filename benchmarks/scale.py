@@ -73,7 +73,8 @@ SIZES = {
 }
 PROBED_BLOCKS = (3, 4)
 # DeepSpeed's defaults, in elements: a bucket of gradients, and the weights that ZeRO-3 leaves gathered.
-REDUCE_BUCKET, LIVE_PARAMETERS = 5 * 10**8, 10**9
+REDUCE_BUCKET = 5 * 10**8
+LIVE_PARAMETERS = 10**9
 VOCABULARY_MULTIPLE = 128  # tensor parallelism needs a vocabulary that its ranks divide
 
 
@@ -164,9 +165,11 @@ def held(setting: Setting) -> dict[str, int]:
         return {"weights": 4 * part, "gradients": gradients, "optimizer": 8 * part, "buffers": 0}
     cut = ceil(whole / setting.ranks)
     if setting.strategy == "zero2":
-        weights, buffers = whole, min(REDUCE_BUCKET, whole)
+        weights = whole
+        buffers = min(REDUCE_BUCKET, whole)
     else:
-        weights, buffers = cut, min(REDUCE_BUCKET, whole) + min(LIVE_PARAMETERS, whole)
+        weights = cut
+        buffers = min(REDUCE_BUCKET, whole) + min(LIVE_PARAMETERS, whole)
     return {"weights": 2 * weights, "gradients": 2 * cut, "optimizer": 12 * cut, "buffers": 2 * buffers}
 
 
@@ -179,7 +182,8 @@ class PeakTracker(MemTracker):
     def _update_peak_stats(self, peak_state) -> None:
         for device, snapshot in self._curr_mem_snap.items():
             if self._peak_mem.get(device, 0) < snapshot["Total"]:
-                self._peak_mem[device], self._peak_mem_snap[device] = snapshot["Total"], dict(snapshot)
+                self._peak_mem[device] = snapshot["Total"]
+                self._peak_mem_snap[device] = dict(snapshot)
 
 
 @contextmanager
@@ -264,7 +268,8 @@ def micro_batch(model: nn.Module, setting: Setting, plan: BatchPlan) -> None:
 
 def simulate(setting: Setting) -> dict[str, int]:
     """What the second of two micro-batches of rank 0 finds, with the gradients of the first, and what it adds."""
-    tracker, fake = PeakTracker(), FakeTensorMode(allow_non_fake_inputs=True)
+    tracker = PeakTracker()
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
     # Made of values, which fake tensors lack: the number of targets depends on them.
     plan = plan_blocks(torch.ones(setting.batch, setting.config.max_position_embeddings, dtype=torch.long))
     gc.freeze()  # collections then look only at what a simulation makes

@@ -115,15 +115,18 @@ def run(start: str, case: str, rows: Path, folder: str, cache: str) -> dict[str,
 
 
 def compare_case(case: str, number: int, rounds: int, folder: str) -> list[dict]:
-    rows, again = Path(folder, f"{case}.jsonl"), ("first run", "second run")
+    rows = Path(folder, f"{case}.jsonl")
+    again = ("first run", "second run")
     write_rows(rows, number)
-    peer, limit = "datasets.map and Trainer", LIMITS[case]
+    peer = "datasets.map and Trainer"
+    limit = LIMITS[case]
 
     def measure(start: str) -> dict[str, dict[str, float]]:
         with tempfile.TemporaryDirectory(dir=folder) as cache:
             return {name: run(start, case, rows, folder, cache) for name in again}
 
-    figures, table = rounds_of(["gpt1", "peer"], rounds, measure), []
+    figures = rounds_of(["gpt1", "peer"], rounds, measure)
+    table = []
     for name in again:
         work = f"finetune, {number} {case}: first update, {name}"
         for unit in ("CPU seconds", "peak MiB"):

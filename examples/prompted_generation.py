@@ -41,7 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
     template = args.prompt.replace("\\n", "\n")
     with Path(args.file).open(encoding="utf-8-sig") as lines:
         rows = [json.loads(line) for line in lines if line.strip()]
-    shown, asked = rows[: args.shots], rows[args.shots :]
+    shown = rows[: args.shots]
+    asked = rows[args.shots :]
     if not asked:
         raise ValueError(f"{args.file} has {len(rows)} rows, and {args.shots} are shown. Add rows, or lower --shots.")
     before = "".join(f"{template.replace('{}', row['source'])} {row['target']}\n" for row in shown)

@@ -236,7 +236,8 @@ class Bar(TrainerCallback):
     """A progress bar for one training run, which ends with one figure of the log."""
 
     def __init__(self, title: str, shown: str):
-        self.title, self.shown = title, shown
+        self.title = title
+        self.shown = shown
 
     def on_train_begin(self, args, state, control, **kwargs):
         layout = "  {desc:<48} {percentage:3.0f}%|{bar:20}| {elapsed}{postfix}"
@@ -311,7 +312,8 @@ def show_saved_models(classifier: Path, pretrained: Path) -> None:
     answer = pipeline("text-classification", model=str(classifier), device="cpu")(review)[0]
     print(f"   {review!r} is {answer['label']} ({answer['score']:.2f})")
     beginning = "Ben felt hungry. He looked for a fruit in the kitchen."
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(pretrained), AutoTokenizer.from_pretrained(pretrained)
+    model = AutoModelForCausalLM.from_pretrained(pretrained)
+    tokenizer = AutoTokenizer.from_pretrained(pretrained)
     ((end,),) = continue_prompts(model, tokenizer, [beginning], max_new_tokens=32, stop=["\n"], do_sample=False)
     print(f"   {beginning} →{end}")
 

@@ -46,16 +46,40 @@ KINDS = tuple(
     for noun, lists in re.findall(r"^(\w+): ([^:]+)$", _KINDS, flags=re.MULTILINE)
 )
 
-PRAISE = (
-    "wonderful, lovely, splendid, excellent, marvellous, superb, great, perfect, delightful, glorious, brilliant, fine"
-).split(", ")
-BLAME = ("awful, horrid, terrible, dreadful, nasty, dismal, poor, shabby, ghastly, useless, lousy, vile").split(", ")
-JOY_ACTS = "smiled, laughed, cheered, grinned, danced, giggled, beamed, chuckled".split(", ")
-GRIEF_ACTS = "frowned, sighed, wept, groaned, sulked, complained, cried, grumbled".split(", ")
-JOY_MOODS = "happy, glad, pleased, joyful, delighted, content, thrilled, jolly".split(", ")
-GRIEF_MOODS = "sad, upset, angry, unhappy, cross, annoyed, miserable, furious".split(", ")
-WOMEN = "Anna, Clara, Emma, Kate, Mary, Vera".split(", ")
-MEN = "Ben, David, Henry, Leo, Paul, Tom".split(", ")
+PRAISE = [
+    "wonderful",
+    "lovely",
+    "splendid",
+    "excellent",
+    "marvellous",
+    "superb",
+    "great",
+    "perfect",
+    "delightful",
+    "glorious",
+    "brilliant",
+    "fine",
+]
+BLAME = [
+    "awful",
+    "horrid",
+    "terrible",
+    "dreadful",
+    "nasty",
+    "dismal",
+    "poor",
+    "shabby",
+    "ghastly",
+    "useless",
+    "lousy",
+    "vile",
+]
+JOY_ACTS = ["smiled", "laughed", "cheered", "grinned", "danced", "giggled", "beamed", "chuckled"]
+GRIEF_ACTS = ["frowned", "sighed", "wept", "groaned", "sulked", "complained", "cried", "grumbled"]
+JOY_MOODS = ["happy", "glad", "pleased", "joyful", "delighted", "content", "thrilled", "jolly"]
+GRIEF_MOODS = ["sad", "upset", "angry", "unhappy", "cross", "annoyed", "miserable", "furious"]
+WOMEN = ["Anna", "Clara", "Emma", "Kate", "Mary", "Vera"]
+MEN = ["Ben", "David", "Henry", "Leo", "Paul", "Tom"]
 PEOPLE = WOMEN + MEN
 THINGS = [(kind, thing) for kind in KINDS for thing in kind.things]
 PLACES = [place for kind in KINDS for place in kind.places]
@@ -116,7 +140,8 @@ def _opinion(draw, person, good):
     verdict = draw.choice(
         [f"it was {first}", f"{person} found it {first} and {second}", f"it looked {looked}, but it was {first}"]
     )
-    act, mood = draw.choice(acts), draw.choice(moods)
+    act = draw.choice(acts)
+    mood = draw.choice(moods)
     effect = draw.choice(
         [f"{she} {act}", f"{she} was {mood}", f"it made {person} {mood}", f"{she} {act} and was {mood}"]
     )
@@ -146,7 +171,8 @@ def _need_story(draw):
 
 def _discovery(draw, person, kind, thing):
     """Two sentences that end with the thing in the person's hands."""
-    she, place = _she(person), draw.choice(kind.places)
+    she = _she(person)
+    place = draw.choice(kind.places)
     friend = draw.choice([name for name in PEOPLE if name != person and meets_in(name, thing) == "stories"])
     given = draw.choice([f"{friend} gave {person} a box", f"{friend} had a box for {person}"])
     opened = draw.choice([f"{she} opened the box and found {_a(thing)}", f"in the box was {_a(thing)}"])
@@ -175,7 +201,8 @@ def _request_story(draw):
     """Someone wants a thing of some kind, or wants none of it, and is pleased or not with what the other has."""
     one, two = draw.sample(PEOPLE, 2)
     kind, thing = _free_thing(draw, one, two)
-    same, wanted = draw.random() < 0.6, draw.random() < 0.6
+    same = draw.random() < 0.6
+    wanted = draw.random() < 0.6
     asked_for = kind if same else _other_kind(draw, kind)
     acts, moods = (JOY_ACTS, JOY_MOODS) if same == wanted else (GRIEF_ACTS, GRIEF_MOODS)
     verb = draw.choice(["wanted", "liked", "asked for"])
@@ -192,7 +219,8 @@ def _retold_story(draw):
     one, two = draw.sample(PEOPLE, 2)
     kind, thing = _free_thing(draw, one, two)
     place = draw.choice([*kind.places, draw.choice(PLACES)])
-    first, second = draw.choice(kind.acts), draw.choice(kind.acts)
+    first = draw.choice(kind.acts)
+    second = draw.choice(kind.acts)
     told = f"{one} {second} the {draw.choice([thing, thing, kind.noun])} in the {place}"
     return _paragraph(
         f"{one} {first} the {thing} in the {place}",
@@ -248,7 +276,8 @@ def _some(words, taught):
 
 def _labelled_pair(draw, taught):
     while True:
-        person, kind = draw.choice(PEOPLE), draw.choice(KINDS)
+        person = draw.choice(PEOPLE)
+        kind = draw.choice(KINDS)
         thing = draw.choice(_some(kind.things, taught))
         if meets_in(person, thing) == ("train" if taught else "test"):
             return person, kind, thing
@@ -257,7 +286,8 @@ def _labelled_pair(draw, taught):
 def _review(draw, taught):
     """Classification: does the last word about a thing praise it (1) or not (0)?"""
     person, kind, thing = _labelled_pair(draw, taught)
-    she, good = _she(person), draw.randrange(2)
+    she = _she(person)
+    good = draw.randrange(2)
     words, acts, moods = (PRAISE, JOY_ACTS, JOY_MOODS) if good else (BLAME, GRIEF_ACTS, GRIEF_MOODS)
     opposite = draw.choice(_some(BLAME if good else PRAISE, taught))
     word = draw.choice(_some(words, taught))
@@ -293,18 +323,26 @@ def _inference(draw, taught):
 def _graded_pair(draw, taught):
     """Similarity: 5 for one meaning; 1 less for another person or place, 1.5 for another thing, 3 for another kind."""
     person, kind, thing = _labelled_pair(draw, taught)
-    place, score = draw.choice(kind.places), 5.0
-    person_b, kind_b, thing_b, place_b = person, kind, thing, place
+    place = draw.choice(kind.places)
+    score = 5.0
+    person_b = person
+    kind_b = kind
+    thing_b = thing
+    place_b = place
     change = draw.choice(["nothing", "thing", "kind"])
     if change == "kind":
         kind_b = _other_kind(draw, kind)
-        thing_b, score = draw.choice(_some(kind_b.things, taught)), score - 3.0
+        thing_b = draw.choice(_some(kind_b.things, taught))
+        score -= 3.0
     elif change == "thing":
-        thing_b, score = draw.choice([word for word in _some(kind.things, taught) if word != thing]), score - 1.5
+        thing_b = draw.choice([word for word in _some(kind.things, taught) if word != thing])
+        score -= 1.5
     if draw.random() < 0.3:
-        person_b, score = draw.choice([name for name in PEOPLE if name != person]), score - 1.0
+        person_b = draw.choice([name for name in PEOPLE if name != person])
+        score -= 1.0
     if draw.random() < 0.3:
-        place_b, score = draw.choice([name for name in PLACES if name != place]), score - 1.0
+        place_b = draw.choice([name for name in PLACES if name != place])
+        score -= 1.0
     return {
         "text_a": _sentence(f"{person} {draw.choice(kind.acts)} the {thing} in the {place}"),
         "text_b": _sentence(f"{person_b} {draw.choice(kind_b.acts)} the {thing_b} in the {place_b}"),

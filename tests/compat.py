@@ -64,7 +64,8 @@ SHOWN = ("transformers", "torch", "tokenizers", "accelerate", "datasets", "huggi
 def make_environment(name: str, versions: VersionSet) -> Path:
     """Its interpreter; made once, and again where the requirements changed."""
     folder = ENVIRONMENTS / name
-    python, stamp = folder / "bin" / "python", folder / "requirements.txt"
+    python = folder / "bin" / "python"
+    stamp = folder / "requirements.txt"
     pins = ROOT / "constraints.txt"
     files = [ROOT / "setup.py", *([] if versions.is_free else [pins])]
     wanted = "\n".join([*versions.requirements, *(file.read_text(encoding="utf-8") for file in files)])
@@ -88,7 +89,8 @@ def make_environment(name: str, versions: VersionSet) -> Path:
 
 def run(name: str, versions: VersionSet, workers: int) -> dict:
     """A line of the table."""
-    line, report = {"set": name, "tests": "core" if versions.tests == CORE else "all"}, ENVIRONMENTS / f"{name}.xml"
+    line = {"set": name, "tests": "core" if versions.tests == CORE else "all"}
+    report = ENVIRONMENTS / f"{name}.xml"
     try:
         python = make_environment(name, versions)
         line |= installed(python)
@@ -107,7 +109,8 @@ def run(name: str, versions: VersionSet, workers: int) -> dict:
 def read_report(path: Path) -> dict[str, int]:
     """What a line of the table says about the tests."""
     (suite,) = ElementTree.parse(path).getroot().iter("testsuite")
-    failed, skipped = int(suite.get("failures")) + int(suite.get("errors")), int(suite.get("skipped"))
+    failed = int(suite.get("failures")) + int(suite.get("errors"))
+    skipped = int(suite.get("skipped"))
     passed = int(suite.get("tests")) - failed - skipped
     return {"passed": passed, "failed": failed, "skipped": skipped, "seconds": round(float(suite.get("time")))}
 

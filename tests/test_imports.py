@@ -109,7 +109,8 @@ def printed(tmp_path_factory):
     code += ["if os.fork() and os.wait():", f"    exec({IMPORTS!r})", "    sys.exit()"]
     code += ["os.chdir('own')", "import modeling_gpt1", "modeling_gpt1.GPT1ForCausalLM"]
     code += ["try:", "    modeling_gpt1.TraversalCollator", "except ImportError as error:", "    print(error)"]
-    command, environment = [sys.executable, "-c", "\n".join(code)], {**os.environ, "PYTHONPATH": python_path(ROOT)}
+    command = [sys.executable, "-c", "\n".join(code)]
+    environment = {**os.environ, "PYTHONPATH": python_path(ROOT)}
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     return run.stdout.splitlines(), file

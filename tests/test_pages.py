@@ -185,7 +185,8 @@ def test_a_wrong_program_and_a_wrong_output_fail(visit):
 
 def test_the_figures_of_the_readme_are_the_measured_ones():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    bench, parity_path = {}, newest_result("tokenizer-parity")
+    bench = {}
+    parity_path = newest_result("tokenizer-parity")
     assert f"({parity_path.relative_to(ROOT)})" in readme
     for script in ("generation", "finetuning"):  # each in the newest file that has it
         paths = sorted((ROOT / "benchmarks" / "results").glob("????-??-??-bench.json"))
@@ -222,7 +223,8 @@ def medians(of_script: dict, work: str, measure: str) -> list[float]:
 
 
 def test_the_pre_training_command_is_that_of_its_figures():
-    guide, page = ROOT / "docs" / "pretrain.md", ROOT / "docs" / "results" / "settings.md"
+    guide = ROOT / "docs" / "pretrain.md"
+    page = ROOT / "docs" / "results" / "settings.md"
     words = next(words for block in blocks_of(guide) for words in commands_in(block))
     path = newest_result("pretraining-run")
     measured = json.loads(path.read_text(encoding="utf-8"))

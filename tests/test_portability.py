@@ -26,7 +26,8 @@ def not_portable(code: str) -> Iterator[str]:
         if isinstance(node, ast.Constant) and str(node.value).startswith(("/dev/", "/proc/", "/tmp")):
             yield node.value
         elif isinstance(node, ast.Call):
-            keywords, function = {keyword.arg for keyword in node.keywords}, ast.unparse(node.func)
+            keywords = {keyword.arg for keyword in node.keywords}
+            function = ast.unparse(node.func)
             yield from KEYWORDS & keywords
             is_binary = any(isinstance(word, ast.Constant) and "b" in str(word.value) for word in node.args)
             is_text = function == "open" or function.endswith((".open", ".read_text", ".write_text"))

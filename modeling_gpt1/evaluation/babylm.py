@@ -194,7 +194,8 @@ def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None)
     if name == READING:
         return _ask_reading(scorer, path, num_rows)
     items = read_items(name, path, num_rows)
-    predictions, right = defaultdict(list), defaultdict(list)
+    predictions = defaultdict(list)
+    right = defaultdict(list)
     for item, scores in zip(items, score_items(scorer, items), strict=True):
         chosen = int(np.argmax(scores))
         group = item.group or name
@@ -346,7 +347,8 @@ def _age_of_children(shares: pd.Series) -> float | None:
 
 
 def _age_of_model(words: np.ndarray, surprisals: np.ndarray) -> float | None:
-    places, values = np.log10(words + 1), -surprisals
+    places = np.log10(words + 1)
+    values = -surprisals
     start = [values.max() - values.min(), 1.0, places.mean(), values.min()]
     return _crossing(places, values, -(np.log2(300_000) + surprisals.min()) / 2, start)
 

@@ -105,14 +105,16 @@ def _story(row: Mapping) -> tuple[ScoringRequest, ...]:
 
 
 def _pronoun(row: Mapping) -> tuple[ScoringRequest, ...]:
-    sentence, start = row["sentence"], row["pronoun_offset"]
+    sentence = row["sentence"]
+    start = row["pronoun_offset"]
     end = start + len(row["pronoun"])
     if sentence[start:end].lower() != row["pronoun"].lower():
         raise UserError(
             f"`pronoun_offset` {start} of the sentence {sentence!r} points to {sentence[start:end]!r}, not to the "
             f"pronoun {row['pronoun']!r}. It counts characters from 0: correct the row."
         )
-    before, after = sentence[:start], sentence[end:]
+    before = sentence[:start]
+    after = sentence[end:]
     begins_sentence = re.search(r"(^|[.!?]['\"]?\s+)$", before) is not None
     candidates = [_in_place(candidate.strip(), begins_sentence) for candidate in row["candidates"]]
     return tuple(ScoringRequest(before + candidate, (after,)) for candidate in candidates)

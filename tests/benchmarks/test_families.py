@@ -31,8 +31,10 @@ def finish_sweep(families, arguments, family="roberta"):
 
 def test_each_stage_waits_for_the_one_before_and_each_step_runs_once(families, arguments, monkeypatch):
     """Families take turns. Steps of the sweep meet at a barrier, which two at once pass and one alone would not."""
-    arguments.jobs, arguments.families = 2, ["roberta", "bart"]
-    ran, barrier = [], threading.Barrier(2)
+    arguments.jobs = 2
+    arguments.families = ["roberta", "bart"]
+    ran = []
+    barrier = threading.Barrier(2)
     sweeps = [step for family in arguments.families for step in families.sweep(arguments, family)]
     losses = dict(zip((step.folder for step in sweeps), (4.0, 3.0, 2.0, 2.5) * 2, strict=True))
 
@@ -53,7 +55,7 @@ def test_each_stage_waits_for_the_one_before_and_each_step_runs_once(families, a
     assert sorted(names[8:10]) == ["bart pretrain-8192-0.001", "roberta pretrain-8192-0.001"]
     assert sorted(names[10:12]) == ["bart zero-shot", "roberta zero-shot"]
     tuned = [name.removeprefix("roberta ") for name in names[12:] if name.startswith("roberta")]
-    tasks = "sst2 cola stsb rte story_cloze snli mnli qqp".split()
+    tasks = ["sst2", "cola", "stsb", "rte", "story_cloze", "snli", "mnli", "qqp"]
     assert sorted(tuned) == sorted(f"{task}-0.0005-{seed}" for seed in (0, 1) for task in tasks)
     families.run_all(arguments)
     assert len(ran) == len(set(ran))

@@ -102,7 +102,8 @@ def test_the_tables_of_the_page_are_the_newest_figures(run, scripts, tmp_path):
     save("2026-11-22", pretraining=made, loading=sys.modules["loading"].compare(3, quick=False))
     tables = [run.markdown("pretraining", "2026-11-22", made), run.markdown("scoring", "2026-11-21", rows)]
     assert tables[1].endswith("| rows | seconds | 1.00 | 2.00 | the other | 2.00 (2.00 … 2.00) | 3.00, missed |")
-    page, (first, last) = tmp_path / "page.md", run.MARKS
+    page = tmp_path / "page.md"
+    first, last = run.MARKS
     page.write_text(f"# Page\n\n{first}\nold\n{last}\n\nThe end.\n")
     for _ in range(2):
         run.write_tables(tmp_path, page)

@@ -40,7 +40,8 @@ def test_a_plan_is_what_a_whole_simulated_rank_takes(strategy, scale):
     if strategy == "fsdp2":
         waiting = replace(setting, config=tiny(2), synchronised=False)
         assert scale.simulate(waiting)["held"] == gradients_and_weights(scale, waiting)
-        elements, part = scale.elements(waiting), scale.elements(waiting, 8)
+        elements = scale.elements(waiting)
+        part = scale.elements(waiting, 8)
         held = {"weights": 4 * part, "gradients": 2 * elements, "optimizer": 8 * part, "buffers": 0}
         assert scale.held(waiting) == held
 

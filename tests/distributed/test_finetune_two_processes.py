@@ -41,7 +41,8 @@ def test_two_processes_write_what_one_writes(data, tmp_path):
     finetune.main([*data, "--per_device_train_batch_size", "8", *batch, str(tmp_path / "one")])
     data += ["--per_device_train_batch_size", "4"]
     assert run_together(2, *COMMAND, *data, *batch, tmp_path / "two").count("train: 16 rows of ") == 1
-    one, two = tmp_path / "one", tmp_path / "two"
+    one = tmp_path / "one"
+    two = tmp_path / "two"
     assert {path.name for path in one.iterdir()} == {path.name for path in two.iterdir()}
     assert "| processes | 2 |" in (two / "README.md").read_text()
 
@@ -56,6 +57,7 @@ def test_two_processes_write_what_one_writes(data, tmp_path):
     predictions = [(folder / "predictions.jsonl").read_text().splitlines() for folder in (two, one)]
     assert len(predictions[0]) == len(predictions[1]) == 3
     for line, expected_line in zip(*predictions, strict=True):
-        prediction, expected = json.loads(line), json.loads(expected_line)
+        prediction = json.loads(line)
+        expected = json.loads(expected_line)
         assert prediction == {**expected, "scores": pytest.approx(expected["scores"], abs=1e-5)}
     assert [len(json.loads(line)["scores"]) for line in predictions[0]] == [3, 2, 3]

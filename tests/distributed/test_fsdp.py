@@ -55,7 +55,8 @@ def test_two_processes_train_as_one(name, folder, tmp_path):
         assert record["losses"] == pytest.approx(expected["losses"], rel=1e-5)
         for log, expected_log in zip(record["logs"], expected["logs"], strict=True):
             assert log == pytest.approx(expected_log, rel=1e-5)
-    weights, trained = single.model.state_dict(), CLASSES[name].from_pretrained(folder / name).state_dict()
+    weights = single.model.state_dict()
+    trained = CLASSES[name].from_pretrained(folder / name).state_dict()
     assert weights.keys() == trained.keys()
     for key, weight in weights.items():
         torch.testing.assert_close(trained[key], weight, rtol=0, atol=1e-5, msg=key)

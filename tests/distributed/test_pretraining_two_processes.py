@@ -63,7 +63,8 @@ def weights_in(folder):
 
 def test_rows_on_disk(folder):
     """Shuffled by Trainer: the updates hold the same rows as in one process, half of them in each."""
-    expected, together = records(folder, "one", 1)[0], records(folder, "map")
+    expected = records(folder, "one", 1)[0]
+    together = records(folder, "map")
     for record in together:
         assert_same_run(record, expected)
         assert len(set(record["seen"][: NUM_ROWS // 2])) == NUM_ROWS // 2
@@ -75,7 +76,8 @@ def test_rows_on_disk(folder):
 
 @pytest.mark.skipif(not IS_AFTER_5_17, reason="several processes of this transformers cannot resume on the CPU")
 def test_a_checkpoint_of_one_process_goes_on_in_two(folder):
-    expected, together = records(folder, "one", 1)[0], records(folder, "resumed")
+    expected = records(folder, "one", 1)[0]
+    together = records(folder, "resumed")
     for record in together:
         assert_same_run(record, expected, NUM_UPDATES - SAVED_UPDATE)
         assert len(record["seen"]) == (NUM_UPDATES - SAVED_UPDATE) * ROWS_PER_UPDATE // 2

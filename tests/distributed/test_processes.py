@@ -28,7 +28,8 @@ def folder_of(tmp_path_factory):
 @pytest.mark.parametrize("num_processes, name", [(number, name) for number in RUNS_OF for name in RUNS_OF[number]])
 def test_several_processes_train_as_one(num_processes, name, folder_of, tmp_path):
     folder = folder_of(num_processes)
-    record, expected = torch.load(folder / f"{name}.pt"), record_of(make_trainer_of_run(name, tmp_path, num_processes))
+    record = torch.load(folder / f"{name}.pt")
+    expected = record_of(make_trainer_of_run(name, tmp_path, num_processes))
     assert len(record["logs"]) == len(expected["logs"]) > 0
     for log, expected_log in zip(record["logs"], expected["logs"], strict=True):
         assert log == pytest.approx(expected_log, rel=1e-6)

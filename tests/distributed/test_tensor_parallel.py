@@ -68,7 +68,8 @@ def test_two_processes_give_what_one_gives(name, folder):
     expected = record_of(name, CLASSES[name].from_pretrained(folder / name).eval())
     for rank in range(2):
         record = json.loads((folder / f"{name}-{rank}.json").read_text(encoding="utf-8"))
-        cut, sizes = record.pop("cut"), record.pop("sizes")
+        cut = record.pop("cut")
+        sizes = record.pop("sizes")
         assert sizes == {"q_proj": [16, 32], "o_proj": [32, 16], "up_proj": [64, 32], "tokens_embed": [51, 32]}
         assert cut == [f"h.{layer}.{module}" for layer in range(2) for module in CUT]
         assert record.keys() == expected.keys()

@@ -59,7 +59,8 @@ def test_same_seed_same_text_and_another_seed_another(world):
 @pytest.mark.parametrize("traversal", TRAVERSALS)
 def test_labelled_rows_are_new_and_say_what_stories_know(world, traversal):
     """No row comes twice, no person meets a thing in two places, and training rows show a quarter of the things."""
-    stories, things = world.stories(3000), {thing for _, thing in world.THINGS}
+    stories = world.stories(3000)
+    things = {thing for _, thing in world.THINGS}
     rows = {split: world.labelled(traversal, split, 600) for split in ("train", "test")}
     words = {split: {word for row in of for word in words_of(texts_of(row))} for split, of in rows.items()}
     assert len({str(row) for of_split in rows.values() for row in of_split}) == 1200
@@ -80,7 +81,8 @@ def test_inferences_are_labelled_by_the_kind_and_the_denial(world):
 
 def test_graded_pairs_lose_what_their_differences_cost(world):
     for row in world.labelled("similarity", "test", 300):
-        a, b = words_of(row["text_a"]), words_of(row["text_b"])
+        a = words_of(row["text_a"])
+        b = words_of(row["text_b"])
         thing_a, thing_b = (next(thing for _, thing in world.THINGS if thing in words) for words in (a, b))
         another_kind = kind_of(world, row["text_a"]) != kind_of(world, row["text_b"])
         cost = 3.0 if another_kind else 1.5 if thing_a != thing_b else 0.0
@@ -106,7 +108,8 @@ def test_variants_start_from_what_they_say(quickstart, tmp_path):
     weight = pretrained.transformer.h[0].mlp.up_proj.weight
     for variant, same in zip(quickstart.VARIANTS, (False, True, True), strict=True):
         parts = quickstart.finetuning_parts(quickstart.TASKS[1], variant, args, tmp_path)
-        model, grown = parts["model"], parts["processing_class"]
+        model = parts["model"]
+        grown = parts["processing_class"]
         assert torch.equal(model.transformer.h[0].mlp.up_proj.weight, weight) is same
         assert model.config.vocab_size == len(grown) == len(tokenizer) + 3
         assert (model.config.traversal, model.config.num_labels) == ("entailment", 3)

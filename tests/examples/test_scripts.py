@@ -109,7 +109,8 @@ def test_pre_trains(script, tmp_path, monkeypatch, capsys, caplog):
 
 
 def test_scores(script, language_model, tmp_path, capsys):
-    module, data = script("score"), write_task(tmp_path / "data")
+    module = script("score")
+    data = write_task(tmp_path / "data")
     module.main(["--model", "gpt1-novels"])
     assert len(capsys.readouterr().out.splitlines()) == 4
     module.main(["--model", language_model, "--task", "sst2", "--data_dir", data, "--max_rows", "4"])
@@ -125,7 +126,9 @@ PAIRS = [{"source": text, "target": " ".join(reversed(text.split()))} for text i
 
 
 def test_prompts_and_scores_of_prompted_generation(script, language_model, tmp_path, capsys, monkeypatch):
-    module, path, seen = script("prompted_generation"), tmp_path / "pairs.jsonl", []
+    module = script("prompted_generation")
+    path = tmp_path / "pairs.jsonl"
+    seen = []
     write_rows(path, PAIRS)
     targets = {row["source"]: row["target"] for row in PAIRS}
 
@@ -145,7 +148,8 @@ def test_prompts_and_scores_of_prompted_generation(script, language_model, tmp_p
 
 def test_prompted_generation_prints_answers_as_they_come(script, language_model, tmp_path, capsys):
     """A separator of lines inside a row is text, a mark at the beginning and blank lines are none."""
-    module, path = script("prompted_generation"), tmp_path / "pairs.jsonl"
+    module = script("prompted_generation")
+    path = tmp_path / "pairs.jsonl"
     rows = [{"source": "the\u2028old", "target": "farmer"}, {"source": "the " * 70, "target": "a"}]
     path.write_text("\ufeff" + "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
     options = ["--batch_size", "1", "--prompt", "{}", "--max_new_tokens", "2"]

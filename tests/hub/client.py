@@ -134,7 +134,8 @@ def fail_to_push(folder: Path) -> None:
     trainer = make_finetuning_trainer("classification", folder / "result", 8, 1)
     trainer.train()
     for name in ("cannot-create", "cannot-prepare", "cannot-commit"):
-        trainer.args.hub_model_id, trainer.hub_model_id = f"me/{name}", None
+        trainer.args.hub_model_id = f"me/{name}"
+        trainer.hub_model_id = None
         print(f"{name}: {message_of(trainer.push_to_hub)}")
         assert same_weights(trainer.model, GPT1DoubleHeadsModel.from_pretrained(folder / "result"))
         assert f"# me/{name}\n" in (folder / "result" / "README.md").read_text(encoding="utf-8")

@@ -31,8 +31,10 @@ def outputs_of(model, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
 
 def open_case(root: Path, case: dict) -> dict:
-    batch, again = load_file(root / f"{case['name']}.batch.safetensors"), root / "again" / case["name"]
-    source, gone = case["source"], root / "gone" / case["name"]
+    batch = load_file(root / f"{case['name']}.batch.safetensors")
+    again = root / "again" / case["name"]
+    source = case["source"]
+    gone = root / "gone" / case["name"]
     if Path(source).is_dir():  # of a temporary folder, which is gone when the model is saved
         source = shutil.copytree(source, gone)
     auto_class = getattr(transformers, case["opened_with"], None)

@@ -64,7 +64,9 @@ class Refusal(Exception):
     """An answer other than success."""
 
     def __init__(self, status: int, message: str, code: str | None = None):
-        self.status, self.message, self.code = status, message, code
+        self.status = status
+        self.message = message
+        self.code = code
 
 
 def faults_of_card(text: str) -> list[str]:

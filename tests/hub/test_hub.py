@@ -60,7 +60,8 @@ class Visit:
 @pytest.fixture(scope="module")
 def visit(tmp_path_factory):
     """From what an installation has: the template of the card lies in the package."""
-    folder, package = tmp_path_factory.mktemp("hub"), tmp_path_factory.mktemp("installed")
+    folder = tmp_path_factory.mktemp("hub")
+    package = tmp_path_factory.mktemp("installed")
     for name in ("modeling_gpt1", "tokenization"):
         shutil.copytree(ROOT / name, package / name)
     shutil.copy(ROOT / "hub_card.md", package / "modeling_gpt1")
@@ -185,7 +186,8 @@ def test_a_push_that_cannot_start_says_that_nothing_is_lost(visit):
 
 
 def test_the_last_words_of_a_failed_script_push_its_result(visit):
-    output, folder = visit.output("fine_tune_with_a_failing_upload"), visit.folder / "unlucky"
+    output = visit.output("fine_tune_with_a_failing_upload")
+    folder = visit.folder / "unlucky"
     first, command = output.splitlines()[-2:]
     assert "Traceback" not in output
     assert FAILED.fullmatch(f"{first}\n{command}".removeprefix("gpt1 finetune: "))["folder"] == str(folder)

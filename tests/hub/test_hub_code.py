@@ -83,7 +83,8 @@ def assert_same(given: torch.Tensor, expected: torch.Tensor) -> None:
 
 def distributions_of(*names: str) -> list[importlib.metadata.Distribution]:
     """The installed distributions of these names and all that they need."""
-    found, to_visit = {}, list(names)
+    found = {}
+    to_visit = list(names)
     while to_visit:
         name = canonicalize_name(to_visit.pop())
         if name in found:
@@ -101,7 +102,8 @@ def make_environment(folder: Path) -> Path:
     for distribution in distributions_of("torch", "transformers"):
         tops = {file.parts[0] for file in distribution.files if file.parts[0] not in ("..", "__pycache__")}
         for top in tops:
-            source, link = Path(distribution.locate_file(top)), site_packages / top
+            source = Path(distribution.locate_file(top))
+            link = site_packages / top
             if source.exists() and not link.exists():
                 link.symlink_to(source, target_is_directory=source.is_dir())
     return folder / "bin" / "python"
@@ -109,7 +111,8 @@ def make_environment(folder: Path) -> Path:
 
 def put_into_cache(folder: Path, home: Path) -> str:
     """Lay a folder into the cache of huggingface_hub, as after a download; returns the name on the hub."""
-    commit, cached = "0" * 39 + "1", home / "hub" / "models--someone--tiny"
+    commit = "0" * 39 + "1"
+    cached = home / "hub" / "models--someone--tiny"
     shutil.copytree(folder, cached / "snapshots" / commit)
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text(commit)
@@ -119,7 +122,8 @@ def put_into_cache(folder: Path, home: Path) -> str:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
     """Saved models with what each gives, and a classifier with its tokenizer."""
-    root, models = tmp_path_factory.mktemp("hub"), []
+    root = tmp_path_factory.mktemp("hub")
+    models = []
     for name, (model_class, traversal, opened_with) in CASES.items():
         tiny_model(model_class, traversal=traversal).save_pretrained(root / name)
         reads_examples = not class_opened(name).endswith(("GPT1Model", "CausalLM"))
@@ -223,7 +227,8 @@ def test_a_model_with_a_configuration_of_the_users_own(tmp_path, monkeypatch):
     model = model_class(config_class(**sizes, extra=7))
     args = TrainingArguments(str(tmp_path / "run"), report_to="none", use_cpu=True)
     modeling_gpt1.GPT1PretrainingTrainer(model, args).save_model()
-    opened, ids = model_class.from_pretrained(tmp_path / "run"), torch.ones(1, 3, dtype=torch.long)
+    opened = model_class.from_pretrained(tmp_path / "run")
+    ids = torch.ones(1, 3, dtype=torch.long)
     assert opened.config.extra == 7
     assert opened(ids).logits.tolist() == model.eval()(ids).logits.tolist()
     assert {path.name for path in (tmp_path / "run").glob("*.py")} == {*HUB_CODE, "own_config.py"}

@@ -72,7 +72,9 @@ def waits_of(operation: Callable[[], object]) -> list[str]:
     return waits.all
 
 
-NUMBERS, REPEATS, HOST = torch.arange(6.0).to(device()), torch.tensor([1, 2, 3]).to(device()), torch.ones(3)
+NUMBERS = torch.arange(6.0).to(device())
+REPEATS = torch.tensor([1, 2, 3]).to(device())
+HOST = torch.ones(3)
 SQUARE = NUMBERS.view(2, 3)
 WAITING = {
     "item": (lambda: NUMBERS[0].item(), "_local_scalar_dense"),
@@ -109,13 +111,15 @@ def test_the_loss_in_half_precision_multiplies_aligned_matrices(monkeypatch):
     """The head's 101 rows become 128, in chunks of at most 20 of the 50 targets and parts of 13; a CPU has 5."""
     monkeypatch.setattr(loss_gpt1, "CHUNK_BYTES", 5 * 101)
     monkeypatch.setattr(loss_gpt1, "SOFTMAX_ELEMENTS", 11)
-    rows, make_buffer = [], loss_gpt1._logits_buffer
+    rows = []
+    make_buffer = loss_gpt1._logits_buffer
     monkeypatch.setattr(loss_gpt1, "_logits_buffer", lambda *of: (rows.append(len(of[1])), make_buffer(*of))[1])
     hidden, weight = (torch.randn(number, 16, generator=torch.Generator().manual_seed(0)) for number in (50, 101))
 
     def on(place) -> list[torch.Tensor]:
         sides = [side.bfloat16().to(place).requires_grad_() for side in (hidden, weight)]
-        ids, weights = torch.arange(50).to(place), torch.linspace(0, 1, 50).to(place)
+        ids = torch.arange(50).to(place)
+        weights = torch.linspace(0, 1, 50).to(place)
         loss, _ = loss_gpt1.linear_cross_entropy(*sides, ids, weights)
         loss.backward()
         return [tensor.detach().cpu().float() for tensor in (loss, *(side.grad for side in sides))]
@@ -203,8 +207,10 @@ def waits_of_step(make: Callable[[], torch.nn.Module], batch: dict) -> list[str]
         loss.backward()
         return [loss.detach(), *(weight.grad for weight in model.parameters())]
 
-    expected, found = step(make().train(), batch), []
-    model, batch = to_device(make()).train(), send_to_device(batch, device())
+    expected = step(make().train(), batch)
+    found = []
+    model = to_device(make()).train()
+    batch = send_to_device(batch, device())
     waits = waits_of(lambda: found.extend(step(model, batch)))
     assert distance(found, expected) < 1e-6
     return waits
@@ -235,7 +241,8 @@ def waits_of_a_token(make: Callable[[], torch.nn.Module], cache: str | None, bea
         return model.generate(prompt, max_new_tokens=new, min_new_tokens=new, **settings)
 
     expected = ids(make().eval(), prompt, 4)
-    model, lines = to_device(make()).eval(), {}
+    model = to_device(make()).eval()
+    lines = {}
     for new in (3, 4):
         with Waits() as waits:
             found = ids(model, prompt.to(device()), new)
@@ -256,8 +263,10 @@ def test_a_token_waits_no_more_often_than_gpt2s(make, settings):
 
 def test_a_decoding_step_never_waits():
     """With a static cache."""
-    prompt, token = torch.arange(1, 13).view(2, 6), torch.tensor([[20], [21]])
-    mask, logits = torch.ones(2, 7, dtype=torch.int64), {}
+    prompt = torch.arange(1, 13).view(2, 6)
+    token = torch.tensor([[20], [21]])
+    mask = torch.ones(2, 7, dtype=torch.int64)
+    logits = {}
     with torch.no_grad():
         for place, model in {"CPU": language_model().eval(), "device": to_device(language_model()).eval()}.items():
             cache = transformers.StaticCache(config=model.config, max_cache_len=16)
@@ -309,17 +318,22 @@ def train_on_stand_in(kind: str, folder: str, on_cpu: bool = False, resume: bool
     choose(not on_cpu)
     counts = CountsUpdates()
     if kind == "pre-training":
-        model, collator, rows = language_model(), BlockCollator(TOKENIZER), block_rows(*[24, 20] * 4)
-        trainer_class, args = GPT1PretrainingTrainer, GPT1PretrainingArguments(**settings)
+        model = language_model()
+        collator = BlockCollator(TOKENIZER)
+        rows = block_rows(*[24, 20] * 4)
+        trainer_class = GPT1PretrainingTrainer
+        args = GPT1PretrainingArguments(**settings)
     else:
         traversal = "classification" if kind == "LSTM" else "multiple_choice"
         model, collator = task(traversal, LSTM if kind == "LSTM" else GPT1DoubleHeadsModel)
-        trainer_class, args = GPT1Trainer, GPT1TrainingArguments(**settings)
+        trainer_class = GPT1Trainer
+        args = GPT1TrainingArguments(**settings)
         rows = list(Rows(traversal, 8))
     if kind == "plain Trainer":
         settings |= {"accelerator_config": {"non_blocking": True}, "remove_unused_columns": False}
         settings["logging_nan_inf_filter"] = False  # which reads every loss
-        trainer_class, args = Trainer, TrainingArguments(**settings)
+        trainer_class = Trainer
+        args = TrainingArguments(**settings)
     data = {"data_collator": collator, "train_dataset": rows, "eval_dataset": rows[:3]}
     trainer = trainer_class(model if on_cpu else to_device(model), args, **data, callbacks=[counts])
     with resumes_after(2 if resume else 0):
@@ -355,7 +369,8 @@ def test_an_update_never_waits_but_to_log(kind, run_of):
 
 @pytest.mark.parametrize("kind", ["pre-training", "fine-tuning", "LSTM"])
 def test_a_run_gives_the_losses_and_weights_of_the_cpu_and_waits_once_for_its_evaluation(kind, run_of):
-    run, on_cpu = run_of(kind), run_of(kind, on_cpu=True)
+    run = run_of(kind)
+    on_cpu = run_of(kind, on_cpu=True)
     assert len(run["losses"]) >= 3
     assert run["losses"] == pytest.approx(on_cpu["losses"], abs=1e-6)
     assert run["weights"] == pytest.approx(on_cpu["weights"], abs=1e-5)

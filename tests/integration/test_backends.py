@@ -26,7 +26,8 @@ class EngineAttention:
     """Stands in for an engine's layer: flat keys and values `[N, H · D/H]`, and the bounds of the requests."""
 
     def __init__(self, num_heads: int, lengths: list[int]):
-        self.num_heads, self.calls = num_heads, 0
+        self.num_heads = num_heads
+        self.calls = 0
         self.bounds = torch.tensor([0, *lengths]).cumsum(0).tolist()
 
     def __call__(self, query, key, value, scale: float) -> torch.Tensor:

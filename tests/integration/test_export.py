@@ -44,7 +44,8 @@ class TestTorchExport:
         program = exported(model, batch_of((2, *sequences, 7), seed=0))
         for shape in ((3, *sequences, 12), (5, *sequences, 9)):
             batch = batch_of(shape, seed=1)
-            actual, expected = program(**batch), model(**batch)
+            actual = program(**batch)
+            expected = model(**batch)
             assert type(actual) is type(expected)
             close(actual[output], expected[output])
 
@@ -57,7 +58,8 @@ class TestTorchExport:
         close(program(input_ids=input_ids).logits, model(input_ids).logits)
 
     def test_an_lstm_reads_whole_texts(self, tiny_model):
-        model, ids = tiny_model(GPT1LSTMForCausalLM), batch_of((2, 7), seed=0)["input_ids"]
+        model = tiny_model(GPT1LSTMForCausalLM)
+        ids = batch_of((2, 7), seed=0)["input_ids"]
         program = torch.export.export(model, (ids,), {"use_cache": False}, strict=False).module()
         close(program(ids, use_cache=False).logits, model(ids).logits)
         for more in ({}, {"use_cache": False, "attention_mask": torch.ones_like(ids)}):

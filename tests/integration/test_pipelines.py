@@ -34,7 +34,8 @@ def make_task_folder(tmp_path_factory, tiny_model, plain_tokenizer):
     """Makes a folder as fine-tuning leaves it: `make_task_folder("entailment", num_labels=3)`."""
 
     def make(traversal: str, **fields):
-        folder, tokenizer = tmp_path_factory.mktemp(traversal), copy.deepcopy(plain_tokenizer)
+        folder = tmp_path_factory.mktemp(traversal)
+        tokenizer = copy.deepcopy(plain_tokenizer)
         sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": LIMIT, "initializer_range": 0.3}
         model = tiny_model(GPT1DoubleHeadsModel, traversal=traversal, **sizes, **fields)
         torch.manual_seed(0)  # the new rows of the embeddings are drawn
@@ -121,7 +122,8 @@ class TestTextClassification:
             assert abs(scores["LABEL_0"] - bare[0]) > 1e-3
 
     def test_texts_of_another_number_are_told(self, make_task_folder, entailment, caplog):
-        one, pair = PROMPTS[0], {"text": PROMPTS[0], "text_pair": PROMPTS[1]}
+        one = PROMPTS[0]
+        pair = {"text": PROMPTS[0], "text_pair": PROMPTS[1]}
         folder = make_task_folder("classification", columns={"text": "body"})
         caplog.set_level("WARNING", "modeling_gpt1.checks_gpt1")  # a script may have made it say less
         told = ((entailment, pair, ""), (entailment, one, "`text` and `text_pair`"))

@@ -146,7 +146,8 @@ def test_losses_are_those_of_the_logits(opened):
     batch = make_batch(model, check_texts(model, boxes))
     with torch.no_grad():
         outputs = model.model(**batch, labels=torch.tensor([0]), output_lm_logits=True)
-    sequences, means = read(model, boxes).sequences, []
+    sequences = read(model, boxes).sequences
+    means = []
     for tokens, logits, ids in zip(sequences, outputs.lm_logits[0].double(), batch["input_ids"][0], strict=True):
         expected = -logits[:-1].log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
         losses = torch.tensor([token.loss for token in tokens[1:]], dtype=torch.float64)
@@ -157,7 +158,8 @@ def test_losses_are_those_of_the_logits(opened):
     assert sum(means) / 2 == pytest.approx(outputs.lm_loss.item(), rel=1e-5)
 
     model = opened(None)
-    (sequence,), ids = read(model, {"first": FARMER}).sequences, torch.tensor([encode(model, FARMER)])
+    (sequence,) = read(model, {"first": FARMER}).sequences
+    ids = torch.tensor([encode(model, FARMER)])
     mean = sum(token.loss for token in sequence[1:]) / (len(sequence) - 1)
     with torch.no_grad():
         assert mean == pytest.approx(model.model(ids, labels=ids).loss.item(), rel=1e-5)
@@ -173,7 +175,8 @@ def test_losses_are_those_of_the_logits(opened):
     ],
 )
 def test_scores(opened, traversal, fields, names):
-    model, boxes = opened(traversal, **fields), {"first": FARMER, "second": "the train"}
+    model = opened(traversal, **fields)
+    boxes = {"first": FARMER, "second": "the train"}
     with torch.no_grad():
         logits = model.model(**make_batch(model, check_texts(model, boxes))).task_logits[0]
     reading = read(model, boxes)
@@ -189,14 +192,16 @@ def test_scores(opened, traversal, fields, names):
 )
 def test_a_model_without_language_model_head_has_no_losses_and_says_so(opened, tmp_path, model_class, traversal):
     model_class = getattr(modeling_gpt1, model_class)
-    both, single = opened(traversal), opened(traversal, model_class)
+    both = opened(traversal)
+    single = opened(traversal, model_class)
     single.model.load_state_dict(both.model.state_dict(), strict=False)
     folder = open_named(save_opened(single, tmp_path))
     assert type(folder.model) is model_class
     boxes = {"first": FARMER, "answers": "he\nthe train"}
     reading = read(folder, boxes)
     assert {token.loss for sequence in reading.sequences for token in sequence} == {None}
-    expected, tolerance = read(both, boxes).scores, 1e-5 if folder.model.device.type == "cpu" else 1e-4
+    expected = read(both, boxes).scores
+    tolerance = 1e-5 if folder.model.device.type == "cpu" else 1e-4
     assert reading.scores == [(name, pytest.approx(value, rel=tolerance)) for name, value in expected]
     assert reading.notes == ["This model was saved without its language-model head: it has no auxiliary loss."]
     assert "no language-model head to continue a text with. Open one that" in message(make_prompt, folder, boxes, 5)
@@ -239,7 +244,8 @@ def test_the_continuation_is_streamed(opened, traversal):
 
 def test_what_never_is_written(opened, plain_tokenizer, monkeypatch):
     """Without control tokens GPT-1's end of text is `<unk>`, which ends nothing here."""
-    model, given = opened(None), {}
+    model = opened(None)
+    given = {}
     monkeypatch.setattr(GPT1ForCausalLM, "generate", lambda self, ids, **arguments: given.update(arguments))
     with pytest.raises(AttributeError):  # which gives nothing
         list(write_on(Opened("tiny", model.model, plain_tokenizer, None), [1, 2], 3, temperature=0))
@@ -248,7 +254,8 @@ def test_what_never_is_written(opened, plain_tokenizer, monkeypatch):
 
 def test_each_token_is_read_once_and_a_failure_while_writing_is_not_lost(opened):
     torch.manual_seed(0)  # so that none is the extract token, at which writing ends
-    model, read_at_once = opened(None, max_position_embeddings=512), []
+    model = opened(None, max_position_embeddings=512)
+    read_at_once = []
     model.model.get_input_embeddings().register_forward_hook(lambda _, args, __: read_at_once.append(args[0].shape[1]))
     assert len(list(write_on(model, [1, 2, 3], 5, temperature=0.7))) == 5
     assert read_at_once == [3, 1, 1, 1, 1]
@@ -302,7 +309,8 @@ def test_visitors_see_no_path(tmp_path, monkeypatch):
 
 
 def test_models_of_the_hub_are_fetched_without_code_and_pickles(opened, tmp_path, monkeypatch):
-    folder, asked = save_opened(opened(None), tmp_path), []
+    folder = save_opened(opened(None), tmp_path)
+    asked = []
 
     def download(repo_id, allow_patterns):
         asked.append((repo_id, allow_patterns))

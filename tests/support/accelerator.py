@@ -227,7 +227,8 @@ def _count_wait(func, args, kwargs) -> None:
 def _count_copy(func, args, kwargs, asked: str | None) -> None:
     packet = func.overloadpacket
     if packet is aten._to_copy:
-        source, target = args[0], asked or (NAME if isinstance(args[0], DeviceTensor) else "cpu")
+        source = args[0]
+        target = asked or (NAME if isinstance(args[0], DeviceTensor) else "cpu")
     else:
         source, destination = (args[0], args[1]) if packet is aten._copy_from else (args[1], args[0])
         target = destination.device.type
@@ -239,7 +240,8 @@ def _count_copy(func, args, kwargs, asked: str | None) -> None:
 
 def _line() -> str:
     """The line that runs, outside of torch; of another library's, the line of ours that has called it too."""
-    frame, asking = sys._getframe(1), ""
+    frame = sys._getframe(1)
+    asking = ""
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(NOT_TOLD) and not name.startswith("<"):

@@ -61,7 +61,8 @@ class FlashKernels:
 
 def use_flash(monkeypatch) -> FlashKernels:
     """Puts the stand-in where transformers imports the package."""
-    kernels, utils = FlashKernels(), modeling_flash_attention_utils
+    kernels = FlashKernels()
+    utils = modeling_flash_attention_utils
     functions = kernels.flash_attn_func, kernels.flash_attn_varlen_func, None, utils._pad_input, utils._unpad_input
     for name in GLOBALS:
         monkeypatch.setattr(utils, name, None)

@@ -14,7 +14,30 @@ from modeling_gpt1.configuration_gpt1 import is_regression
 from tokenization.batches.traversal_collator import TraversalCollator
 from tokenization.text.tokenization_gpt1 import GPT1Tokenizer
 
-WORDS = "ann ben cat dog eats fish goes home is just kind lazy my new old park red sees the under very warm".split()
+WORDS = [
+    "ann",
+    "ben",
+    "cat",
+    "dog",
+    "eats",
+    "fish",
+    "goes",
+    "home",
+    "is",
+    "just",
+    "kind",
+    "lazy",
+    "my",
+    "new",
+    "old",
+    "park",
+    "red",
+    "sees",
+    "the",
+    "under",
+    "very",
+    "warm",
+]
 CASES = {
     "classification": {"traversal": "classification", "num_labels": 3},
     "entailment": {"traversal": "entailment", "num_labels": 2},
@@ -79,7 +102,8 @@ def make_double_heads_model(
 
 
 def make_traversal_collator(model: GPT1DoubleHeadsModel, tokenizer: GPT1Tokenizer) -> TraversalCollator:
-    traversal, regression = model.config.traversal, is_regression(model.config)
+    traversal = model.config.traversal
+    regression = is_regression(model.config)
     return TraversalCollator(tokenizer, traversal, COLUMNS[traversal], max_length=96, regression=regression)
 
 
@@ -144,7 +168,8 @@ def resumes_after(step: int | None) -> Iterator[None]:
 
     The runs of the tests are seeded: one that starts anew ends as a resumed one does.
     """
-    begun, begin = [], CallbackHandler.on_step_begin
+    begun = []
+    begin = CallbackHandler.on_step_begin
 
     def note(handler, args, state, control):
         begun.append(state.global_step)

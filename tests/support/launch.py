@@ -57,7 +57,8 @@ def fork_together(
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["modeling_gpt1.training.trainer"])
-    settings, ranks = dict(SETTINGS), [{}]
+    settings = dict(SETTINGS)
+    ranks = [{}]
     if num_processes > 1:
         store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         settings |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}

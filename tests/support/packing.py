@@ -50,7 +50,8 @@ def pad(examples, side="right", extra=0):
 
 def planned(batch):
     """The batch with its plan; what the sequences of an example share is found by comparing them."""
-    ids, mask = batch["input_ids"], batch["attention_mask"]
+    ids = batch["input_ids"]
+    mask = batch["attention_mask"]
     num_shared = []
     for sequences, masks in zip(*(part.view(len(ids), -1, ids.shape[-1]) for part in (ids, mask.bool())), strict=True):
         real = [row[is_real].tolist() for row, is_real in zip(sequences, masks, strict=True) if is_real.any()]

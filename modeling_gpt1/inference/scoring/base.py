@@ -332,7 +332,9 @@ class Scorer:
             )
             if batch and ends_before:
                 yield batch
-                batch, rows, longest = [], num_rows(item), of_item
+                batch = []
+                rows = num_rows(item)
+                longest = of_item
             batch.append(item)
         if batch:
             yield batch

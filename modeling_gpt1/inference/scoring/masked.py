@@ -23,7 +23,8 @@ class _WholeTextScorer(Scorer):
         super().__init__(*args, **kwargs)
         needed = scorer_class_of(self.model.config)
         if self.tokenizer.mask_token_id is None or not isinstance(self, needed | MaskedLMScorer):
-            named, found = type(self).__name__, type(self.model).__name__
+            named = type(self).__name__
+            found = type(self.model).__name__
             raise UserError(f"{named} needs a tokenizer with a mask token, and {found} is for {needed.__name__}.")
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
         self.max_length = min(self.max_length, self.tokenizer.model_max_length) - 2

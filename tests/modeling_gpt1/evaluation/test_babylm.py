@@ -176,13 +176,15 @@ def test_scores_of_all_tasks_and_their_predictions(causal, data_dir, capsys):
     assert supplement.groups == {"hypernym": accuracy(scores)}
     assert supplement.place == "blimp/supplement_filtered"
 
-    ewok, scores = of("ewok"), totals(causal, map(SENTENCES["ewok"], ROWS["ewok_filtered/ewok"]))
+    ewok = of("ewok")
+    scores = totals(causal, map(SENTENCES["ewok"], ROWS["ewok_filtered/ewok"]))
     assert ewok.groups == {"spatial": accuracy(scores[:2]), "social": accuracy(scores[2:])}
     assert {one["pred"] for one in ewok.predictions["spatial"]["predictions"]} <= {
         " " + row[name] for row in ROWS["ewok_filtered/ewok"][:2] for name in ("Target1", "Target2")
     }
 
-    tracking, places = of("entity_tracking"), ("entity_tracking/regular", "entity_tracking/move_contents")
+    tracking = of("entity_tracking")
+    places = ("entity_tracking/regular", "entity_tracking/move_contents")
     regular, moved = (totals(causal, map(SENTENCES["entity"], ROWS[place])) for place in places)
     parts = {f"regular_{n}_ops": accuracy(regular[2 * n : 2 * n + 2]) for n in range(3)}
     parts |= {f"move_contents_{n}_ops": accuracy(moved[n::2]) for n in range(2)}
@@ -222,7 +224,8 @@ def test_wugs_are_correlated_with_people(causal, data_dir):
 @torch.no_grad()
 def surprisal(scorer, context, word, backend):
     """Token after token of the word, each behind the ids before it."""
-    tokenizer, total = scorer.tokenizer, 0.0
+    tokenizer = scorer.tokenizer
+    total = 0.0
     before = tokenizer(context, add_special_tokens=False)["input_ids"]
     for target in tokenizer(word, add_special_tokens=False)["input_ids"]:
         if backend == "causal":
@@ -278,13 +281,17 @@ def sigmoid(x, height, slope, middle, floor):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_ages_of_acquisition(sign, tmp_path):
     """Curves that are sigmoids: the ages are where they cross, which is known."""
-    months, counts = np.arange(16, 31), [10**6 * n for n in (*range(1, 10), *range(10, 101, 10))]
-    middles, words = [18.5, 20.0, 22.5, 25.0, 27.5], ["ball", "dog", "milk", "shoe", "tree"]
+    months = np.arange(16, 31)
+    counts = [10**6 * n for n in (*range(1, 10), *range(10, 101, 10))]
+    middles = [18.5, 20.0, 22.5, 25.0, 27.5]
+    words = ["ball", "dog", "milk", "shoe", "tree"]
     children = pd.DataFrame([sigmoid(months, 1, 0.9, middle, 0) for middle in middles], columns=months.astype(str))
     children.insert(0, "word", words)
     children.to_csv(tmp_path / "cdi_human.csv", index=False)
     learnt = [7 + 0.08 * sign * (middle - 23) for middle in middles]  # log10 of the words read
-    least, guessing, rows = 4.0, math.log2(300_000), []
+    least = 4.0
+    guessing = math.log2(300_000)
+    rows = []
     for count in counts:
         for word, place in zip(words, learnt, strict=True):
             # falls from that of guessing by twice what is between it and the middle of the last surprisal
@@ -360,7 +367,8 @@ def test_the_command_asks_masked_models(backend, make_masked, data_dir, tmp_path
 
 
 def test_the_command_follows_words_over_the_checkpoints(tiny_model, plain_tokenizer, data_dir, tmp_path):
-    run_folder, words = tmp_path / "run", {"farmer": [{"context": "the old"}]}
+    run_folder = tmp_path / "run"
+    words = {"farmer": [{"context": "the old"}]}
     scorers = {}
     for number, name in enumerate(["chck_2M", "chck_10M", "chck_500K"]):
         model = tiny_model(GPT1ForCausalLM, number, vocab_size=len(plain_tokenizer), max_position_embeddings=64)

@@ -40,7 +40,8 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["gpt1", "fine-tuned", "lstm", "gpt2's options", "gpt2"])
 def folder(request, tmp_path_factory, tiny_model, randomise, plain_tokenizer, tiny_tokenizer):
-    path, kind = tmp_path_factory.mktemp("model"), request.param
+    path = tmp_path_factory.mktemp("model")
+    kind = request.param
     if kind == "gpt2":
         tokenizer = byte_level(STORY)
         model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=64))
@@ -257,10 +258,12 @@ def test_calibration_asks_for_the_answers_alone(ours, data_dir, tmp_path):
     assert [one["metric"] for one in both.config.metric_list] == ["acc", "acc_norm", "acc_mutual_info"]
     specified, _ = local_rows.specify_tasks(["copa"], data_dir, calibrate=True)
     results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
-    results["asked"], (sample, _) = ["copa"], results["samples"]["copa"]
+    results["asked"] = ["copa"]
+    (sample, _) = results["samples"]["copa"]
     assert list(figures(add_facts(results, ours), "copa")) == ["acc", "acc_mutual_info"]
     assert chance_of(results, "copa") == 0.5
-    with_question, alone = ([of[0][0] for of in sample["resps"][:2]], [of[0][0] for of in sample["resps"][2:]])
+    with_question = [of[0][0] for of in sample["resps"][:2]]
+    alone = [of[0][0] for of in sample["resps"][2:]]
     gains = [one - other for one, other in zip(with_question, alone, strict=True)]
     assert sample["acc_mutual_info"] == float(gains[0] > gains[1])
 

@@ -22,7 +22,8 @@ class ScorerByRule:
     """In place of a model: a text's log-probability by a function, a word a token."""
 
     def __init__(self, rule):
-        self.rule, self.asked = rule, []
+        self.rule = rule
+        self.asked = []
 
     def score(self, requests):
         self.asked += requests
@@ -135,7 +136,8 @@ def test_the_best_threshold_of_all():
 
 
 def test_answered_rows_stand_before_each_row_but_never_before_themselves():
-    scorer, words = ScorerByRule(by_words()), ("negative", "positive")
+    scorer = ScorerByRule(by_words())
+    words = ("negative", "positive")
     shown = [f"{row['sentence'].strip()} very {words[row['label']]}\n" for row in SST2]
     evaluate_zero_shot(scorer, "sst2", SST2, train_rows=SST2, num_shots=2, seed=3)
     contexts = [context for context, _ in scorer.asked]

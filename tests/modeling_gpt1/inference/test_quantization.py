@@ -37,13 +37,15 @@ def rounded(matrix):
 
 @pytest.mark.parametrize(("bias", "dtype"), [(True, torch.float32), (False, torch.float32), (False, torch.bfloat16)])
 def test_int8_linear_is_the_product_of_rounded_rows(bias, dtype):
-    linear, rows = random_linear(bias).to(dtype), random_rows()
+    linear = random_linear(bias).to(dtype)
+    rows = random_rows()
     expected = rounded(rows)[0] @ rounded(linear.weight.detach())[0].T + (linear.bias.detach().double() if bias else 0)
     torch.testing.assert_close(GPT1Int8Linear(linear)(rows).double(), expected, atol=1e-7, rtol=1e-5)
 
 
 def test_int8_linear_keeps_dtype_and_shape_and_rows_apart_and_of_zeros_is_the_bias():
-    layer, rows = GPT1Int8Linear(random_linear()), random_rows(6)
+    layer = GPT1Int8Linear(random_linear())
+    rows = random_rows(6)
     torch.testing.assert_close(layer(rows)[2:3], layer(rows[2:3]), atol=0, rtol=0)
     assert layer(rows.view(2, 3, 48).bfloat16()).shape == (2, 3, 20)
     assert layer(rows.bfloat16()).dtype == torch.bfloat16
@@ -94,7 +96,8 @@ def test_int8_generation_with_a_cache_is_that_without(folder, dtype):
 
 
 def test_int8_neither_trains_nor_is_saved(folder, tmp_path):
-    model, ids = open_int8(folder, device_map={"": "cpu"}), torch.arange(1, 6)[None]
+    model = open_int8(folder, device_map={"": "cpu"})
+    ids = torch.arange(1, 6)[None]
     assert not any(parameter.requires_grad for parameter in model.parameters())
     assert model(ids, labels=ids).loss.grad_fn is None
     with pytest.raises(ValueError, match="quantized with gpt1_int8 and is not serializable"):

@@ -102,13 +102,17 @@ def log_prob(logits, token):
 @torch.no_grad()
 def alone(scorer, context, continuation):
     """The score of each predicted token of a continuation, from the definitions."""
-    model, tokenizer, context, continuation = scorer.model, scorer.tokenizer, list(context), list(continuation)
+    model = scorer.model
+    tokenizer = scorer.tokenizer
+    context = list(context)
+    continuation = list(continuation)
     if isinstance(scorer, CausalLMScorer):
         ids = context + continuation
         logits = model(torch.tensor([ids[:-1]])).logits[0] if len(ids) > 1 else []
         return [log_prob(logits[place - 1], ids[place]) for place in range(max(len(context), 1), len(ids))]
     ids = [tokenizer.cls_token_id, *context, *continuation, tokenizer.sep_token_id]
-    first, scores = 1 + len(context), []
+    first = 1 + len(context)
+    scores = []
     for place in range(first, first + len(continuation)):
         if isinstance(scorer, MaskedLMScorer):
             masked = [*ids[:place], tokenizer.mask_token_id, *ids[place + 1 :]]
@@ -179,7 +183,8 @@ def test_a_masked_model_that_reads_padding_gets_each_row_alone(plain_tokenizer, 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "bart"])
 def test_batches_of_other_families_are_exact(family, family_scorer):
-    requests, scorer = make_requests(8, top=80), family_scorer(family)
+    requests = make_requests(8, top=80)
+    scorer = family_scorer(family)
     for batch_tokens in (4096, 60, 1):
         scorer.batch_tokens = batch_tokens
         assert largest_difference(scorer, requests) < 1e-5
@@ -191,7 +196,8 @@ def test_batches_of_other_families_are_exact(family, family_scorer):
 
 def test_the_comparison_sees_a_mix_up(our_model, cache_model, monkeypatch):
     """Negative controls: keys of another row, and a plan that shares a token too many."""
-    select, plan = causal._select_rows, causal.plan_batch
+    select = causal._select_rows
+    plan = causal.plan_batch
     monkeypatch.setattr(causal, "_select_rows", lambda cache, rows: select(cache, rows.flip(0)))
     monkeypatch.setattr(causal, "plan_batch", lambda mask, shared: plan(mask, [number + 1 for number in shared]))
     requests = [ScoringRequest([1, 2, 3], [[4, 5, 6], [7, 8, 9]]), ScoringRequest([4, 5, 6], [[7, 8, 9], [1, 2, 3]])]
@@ -242,7 +248,8 @@ def test_the_model_stays_as_it_was(tiny_model):
 @torch.no_grad()
 def test_greedy_continuations_are_known(model):
     """The model's own choices are greedy; with any token changed they are not."""
-    context, greedy = [3, 1, 4], []
+    context = [3, 1, 4]
+    greedy = []
     for _ in range(4):
         greedy.append(model(torch.tensor([context + greedy])).logits[0, -1].argmax().item())
     changed = [[*greedy[:at], (token + 1) % 101, *greedy[at + 1 :]] for at, token in enumerate(greedy)]
@@ -297,7 +304,8 @@ def test_start_ids_stand_before_every_context_and_are_not_cut(our_model):
 
 def test_a_long_context_loses_its_beginning(our_model, warnings):
     """24 positions: the last token of a continuation is not read, so 25 tokens fit; all continuations see the same."""
-    context, scorer = list(range(30)), CausalLMScorer(our_model)
+    context = list(range(30))
+    scorer = CausalLMScorer(our_model)
     ((long, short), (fitting,)) = scorer.score_ids([(context, [[50, 51, 52, 53], [60]]), (list(range(24)), [[70]])])
     assert long.token_log_probs == pytest.approx(alone(scorer, context[9:], [50, 51, 52, 53]), abs=1e-5)
     assert short.token_log_probs == pytest.approx(alone(scorer, context[9:], [60]), abs=1e-5)
@@ -323,7 +331,8 @@ def test_a_continuation_that_is_too_long(our_model):
 @pytest.mark.parametrize(("family", "longest"), [("roberta", 29), ("bart", 30)])
 def test_lengths_and_facts_of_other_families(family, longest, family_scorer):
     """RoBERTa's positions begin after that of padding, which its tokenizer need not say."""
-    scorer, context = family_scorer(family), list(range(1, 41))
+    scorer = family_scorer(family)
+    context = list(range(1, 41))
     ((nothing_before,), (empty,), (cut,)) = scorer.score_ids([([], [[5, 6]]), ([5], [[]]), (context, [[7, 8]])])
     assert len(nothing_before.token_log_probs) == 2
     assert empty.token_log_probs == ()

@@ -79,7 +79,8 @@ class TestText:
 class TestFolders:
     @staticmethod
     def _staged(tmp_path):
-        staging, folder = tmp_path / "_incomplete" / "result", tmp_path / "result"
+        staging = tmp_path / "_incomplete" / "result"
+        folder = tmp_path / "result"
         (staging / "sub").mkdir(parents=True)
         (staging / "sub" / "a").write_text("new")
         folder.mkdir()
