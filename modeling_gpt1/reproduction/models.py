@@ -11,10 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoModelForCausalLM, PreTrainedConfig
 
-from ..configuration_gpt1 import GPT1Config
-from ..families.gpt1 import OPENED_TYPES
+from ..families import family_of_checkpoint
 from ..inference.devices import accelerator_name
 from ..storage.reading import checksum_of_file
 
@@ -26,9 +25,8 @@ SIZES = "num_hidden_layers hidden_size lstm_hidden_size num_attention_heads max_
 
 @cache
 def load_config(model: str) -> PreTrainedConfig:
-    config = AutoConfig.from_pretrained(model)
-    # Opened as `gpt1 finetune` opens it, so that the fields have the names that the report knows.
-    return GPT1Config.from_pretrained(model) if config.model_type in OPENED_TYPES else config
+    """The configuration as `gpt1 finetune` opens it, so that the fields have the names that the report knows."""
+    return family_of_checkpoint(model).open_config(model)
 
 
 def model_name(model: str) -> str:

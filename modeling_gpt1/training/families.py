@@ -15,6 +15,7 @@ from .measures import perplexity
 from .trainer import GPT1PretrainingTrainer
 
 LABELS = ("labels", *SENTENCE_LOGITS)
+DECODER_INPUTS = {"decoder_input_ids", "decoder_inputs_embeds"}
 LOSS_NAMES = {"masked": "mlm_loss", "denoising": "denoising_loss"}  # by objective
 
 
@@ -87,9 +88,12 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def _inputs_without_labels(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """What the model reads. A decoder that is given nothing to read would read the damaged text; it reads labels."""
+        """What the model reads.
+
+        A decoder that is given nothing to read would read the damaged text. It reads the labels, one place later.
+        """
         read = {name: part for name, part in inputs.items() if name not in LABELS}
-        if self.family.objective == "denoising" and not {"decoder_input_ids", "decoder_inputs_embeds"} & read.keys():
+        if self.family.objective == "denoising" and DECODER_INPUTS.isdisjoint(read):
             read["decoder_input_ids"] = self._own_model.prepare_decoder_input_ids_from_labels(inputs["labels"])
         return read
 
