@@ -9,6 +9,7 @@ section 2.1 of "Language Models are Few-Shot Learners" (Brown et al., 2020).
 """
 
 import copy
+import difflib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,10 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:  # before 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.dynamic_module_utils import HF_MODULES_CACHE, get_cached_module_file, get_relative_import_files
+from transformers.utils import logging
 from transformers.utils.type_validators import probability
+
+logger = logging.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,22 @@ class GPT1BaseConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         # Private. From a file it would override the user's `attn_implementation`.
         kwargs.pop("_attn_implementation", None)
+        self._warn_of_near_names(kwargs)
         super().__post_init__(**kwargs)
+
+    def _warn_of_near_names(self, unknown: dict) -> None:
+        """Names the field that an unknown argument may have meant: transformers keeps any argument silently."""
+        fields = [*self.__dataclass_fields__, *self.attribute_map]
+        for name in unknown:
+            if name in fields or hasattr(type(self), name):  # `num_labels` is a property
+                continue
+            words = set(name.split("_"))
+            near = [field for field in fields if len(words) > 1 and words < set(field.split("_"))]
+            near = near or difflib.get_close_matches(name, fields, n=1, cutoff=0.85)
+            if near:
+                logger.warning_once(
+                    f"`{name}` is no field of {type(self).__name__} and changes nothing. Did you mean `{near[0]}`?"
+                )
 
     def validate_sizes(self):
         """Part of `@strict`: refuses impossible sizes."""

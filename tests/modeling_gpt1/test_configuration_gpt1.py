@@ -10,7 +10,7 @@ from huggingface_hub.errors import StrictDataclassError
 from support.refusals import refusal
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig
 
-from modeling_gpt1 import GPT1Config, GPT1LSTMConfig, GPT1Model
+from modeling_gpt1 import GPT1Config, GPT1LSTMConfig, GPT1Model, configuration_gpt1
 from modeling_gpt1.configuration_gpt1 import is_regression
 
 
@@ -158,3 +158,34 @@ def test_an_unknown_problem_type(config_class):
         assert "'several'" in message
         assert "one of" in message
         assert "regression" in message
+
+
+@pytest.fixture
+def warnings_of_names(monkeypatch):
+    heard = []
+    monkeypatch.setattr(configuration_gpt1.logger, "warning_once", heard.append)
+    return heard
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("hidden_sizes", "hidden_size"),
+        ("num_layers", "num_hidden_layers"),
+        ("num_heads", "num_attention_heads"),
+        ("n_layers", "n_layer"),
+        ("resid_dropp", "resid_pdrop"),
+    ],
+)
+def test_an_argument_near_a_field_is_warned_of(given, meant, warnings_of_names):
+    assert getattr(GPT1Config(**{given: 2}), given) == 2  # kept, as by transformers
+    assert warnings_of_names == [f"`{given}` is no field of GPT1Config and changes nothing. Did you mean `{meant}`?"]
+
+
+def test_arguments_that_are_read_or_that_mean_something_else_are_not_warned_of(warnings_of_names, tmp_path):
+    config = GPT1Config(
+        n_layer=2, num_labels=3, sliding_window=4, layer_types=["full_attention"] * 2, my_note="of mine"
+    )
+    config.save_pretrained(tmp_path)
+    GPT1Config.from_pretrained(tmp_path)
+    assert warnings_of_names == []
