@@ -189,8 +189,8 @@ class GPT1GrowingLayer(DynamicLayer):
 
     def _make_room(self, key_states: torch.Tensor, num_past: int, num_all: int) -> None:
         """New room for `num_all` tokens and a quarter more, with the keys and values so far."""
-        batch_and_heads, head_dim = key_states.shape[:-2], key_states.shape[-1]
-        self.room = key_states.new_empty(2, *batch_and_heads, 5 * num_all // 4 + 8, head_dim)
+        batch_size, num_heads, _, head_dim = key_states.shape
+        self.room = key_states.new_empty(2, batch_size, num_heads, 5 * num_all // 4 + 8, head_dim)
         if num_past:
             self.room[0, ..., :num_past, :] = self.keys
             self.room[1, ..., :num_past, :] = self.values

@@ -150,7 +150,7 @@ def eager_attention_forward(
     The mask is boolean, True where a query sees a key, or is added to the scores.
     """
     attention_weights = torch.matmul(query, key.transpose(2, 3)) * scaling
-    # At least float32, and at least the mask's dtype: its minimum would overflow to −∞, and a row of padding give NaN.
+    # At least float32, and at least the mask's dtype: its minimum would overflow to −∞, and padding alone give NaN.
     attention_weights = attention_weights.to(torch.promote_types(query.dtype, torch.float32))
     if attention_mask is not None and attention_mask.dtype == torch.bool:  # a 4D mask of the caller's
         lowest = torch.finfo(attention_weights.dtype).min  # not −∞: a row of padding would give NaN
@@ -430,11 +430,17 @@ class GPT1LMHead(GPT1Linear):
     this module's weight around that call.
     """
 
-    def forward(self, hidden_states: torch.Tensor, *targets: torch.Tensor) -> torch.Tensor | tuple:
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        target_ids: torch.LongTensor | None = None,
+        target_weights: torch.Tensor | None = None,
+        expected_grad: torch.Tensor | float = 1.0,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """Logits `[..., V]` of `hidden_states [..., D]`; with targets, see [`linear_cross_entropy`]."""
-        if not targets:
+        if target_ids is None:
             return super().forward(hidden_states)
-        return linear_cross_entropy(hidden_states, self.weight, *targets)
+        return linear_cross_entropy(hidden_states, self.weight, target_ids, target_weights, expected_grad)
 
 
 class LMHeadMixin:
@@ -792,7 +798,7 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
         r"""
         Args:
             input_ids (`[B, C, T]`, or `[B, T]` if C is 1; int64): the examples' sequences. Similarity also reads
-                `[B, T]` rows `[s] a [$] b [e]` and builds the reverse order itself.
+                pairs `[s] a [$] b [e]` as `[B, T]`, and builds the reverse order itself.
             attention_mask (like `input_ids`): 1 for real tokens.
             mc_token_ids (`[B, C]`, int64): position of the extract token. Default: the last real token.
             choice_mask (`[B, C]`, bool): False where an example has fewer choices.

@@ -1,5 +1,7 @@
 """Batches by their plans: parity with padded sequences, what refuses a plan, what needs padding, dropout."""
 
+from dataclasses import fields
+
 import pytest
 import torch
 from accelerate.utils.operations import slice_tensors
@@ -10,7 +12,9 @@ from transformers import BatchEncoding
 from transformers.integrations.neftune import neftune_post_forward_hook
 
 import modeling_gpt1
+from modeling_gpt1.packing_gpt1 import Plan
 from tokenization import BlockCollator
+from tokenization.batches.plan import BatchPlan
 
 
 @pytest.fixture
@@ -18,6 +22,12 @@ def warnings(monkeypatch):
     heard = []
     monkeypatch.setattr(modeling_gpt1.packing_gpt1.logger, "warning_once", heard.append)
     return heard
+
+
+def test_a_plan_of_tokenization_has_all_that_the_model_reads():
+    names = [field.name for field in fields(BatchPlan)]
+    assert names == list(Plan.__annotations__)
+    assert callable(BatchPlan.to)
 
 
 # ---- Parity
