@@ -63,16 +63,21 @@ def test_an_accelerator_of_any_make_is_taken_and_commands_compute_on_it(monkeypa
     assert devices.accelerator_name() == "mps"
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
     assert (devices.default_device(), devices.accelerator_name()) == (torch.device("cpu"), None)
-    monkeypatch.setattr("modeling_gpt1.commands.arguments.default_device", lambda: torch.device("mps"))
-    assert generate.GenerationArguments(model="model").device == "mps"
-    assert generate.GenerationArguments(model="model", dtype="int8").device is None  # is for the CPU
-    assert zero_shot.ZeroShotArguments(model="model").device == "mps"
-    assert zero_shot.ZeroShotArguments(model="model", device="cpu").device == "cpu"
+    monkeypatch.setattr("modeling_gpt1.commands.models.default_device", lambda: torch.device("mps"))
+    assert chosen_device(generate.GenerationArguments(model="model")) == "mps"
+    assert chosen_device(generate.GenerationArguments(model="model", dtype="int8")) is None  # is for the CPU
+    assert chosen_device(zero_shot.ZeroShotArguments(model="model")) == "mps"
+    assert chosen_device(zero_shot.ZeroShotArguments(model="model", device="cpu")) == "cpu"
+
+
+def chosen_device(arguments):
+    arguments.choose_device()
+    return arguments.device
 
 
 @pytest.mark.parametrize("arguments", [generate.GenerationArguments, zero_shot.ZeroShotArguments])
-def test_a_device_that_is_not_there_is_told_at_once(arguments):
+def test_a_device_that_is_not_there_is_told_when_a_run_starts(arguments):
     with pytest.raises(ValueError) as error:
-        arguments("model", device="gpu")
+        arguments(model="model", device="gpu").choose_device()
     assert str(error.value).startswith("--device gpu fails: Expected one of cpu, ")
     assert str(error.value).endswith(f". Pass {devices.default_device()}, or leave it out.")

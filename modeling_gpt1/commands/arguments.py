@@ -1,14 +1,13 @@
-"""Arguments of the commands: read from flags and a settings file, written to such a file; models named by a flag."""
+"""The parser of the commands: it reads words and settings files, and looks at no other file, model or device."""
 
 import json
-import math
 import os
 import re
 import sys
 import warnings
-from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
-from collections.abc import Sequence
-from dataclasses import dataclass, is_dataclass
+from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter, Namespace
+from collections.abc import Iterable
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
@@ -18,142 +17,171 @@ from typing import Any
 
 import transformers
 import yaml
-from datasets import Dataset, disable_progress_bars
-from huggingface_hub import snapshot_download, try_to_load_from_cache
-from huggingface_hub.constants import HF_HUB_OFFLINE
-from transformers import PreTrainedTokenizerBase
-from transformers.hf_argparser import HfArg, HfArgumentParser
+from datasets import disable_progress_bars
+from transformers import TrainingArguments
+from transformers.hf_argparser import HfArgumentParser
 
 from tokenization.errors import UserError
-from tokenization.rows.tasks import Task
-from tokenization.text.control_tokens import unknown_share
 from tokenization.wording import nearest
 
 from .. import GPT1Config
 from ..families.opening import packaged
-from ..inference.devices import check_device, default_device
 from ..storage.writing import write_atomically
 from .entry import COMMANDS
+from .trainer_flags import TRAINER_HELP
 
-NAME_MODELS = "model models lstm_model tokenizer_name folder source".split()
-# Less would be taken without a word, or end in a traceback.
-AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples jobs "
-AT_LEAST_1 += "lora_r rehearse num_beams num_return_sequences num_merges max_new_tokens max_length "
-AT_LEAST_1 += "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps"
-AT_LEAST_0 = "learning_rate weight_decay num_shots num_fewshot seed data_seed"
-LEAST = dict.fromkeys(AT_LEAST_0.split(), 0) | dict.fromkeys(AT_LEAST_1.split(), 1)
-PRESETS = yaml.safe_load(Path(__file__).with_name("presets.yaml").read_text(encoding="utf-8"))
+# Flags that name models. The short name of the packaged model stands for its folder there.
+MODEL_FLAGS = ("model", "models", "lstm_model", "tokenizer_name", "folder", "source")
+# The least value of a flag, where a library would silently take less, or fail with a traceback.
+AT_LEAST_0 = ("learning_rate", "weight_decay", "num_shots", "num_fewshot", "seed", "data_seed")
+AT_LEAST_1 = (
+    "batch_size",
+    "batch_tokens",
+    "max_eval_blocks",
+    "max_train_samples",
+    "max_eval_samples",
+    "max_predict_samples",
+    "jobs",
+    "lora_r",
+    "rehearse",
+    "num_beams",
+    "num_return_sequences",
+    "num_merges",
+    "max_new_tokens",
+    "max_length",
+    "per_device_train_batch_size",
+    "per_device_eval_batch_size",
+    "gradient_accumulation_steps",
+)
+LEAST = dict.fromkeys(AT_LEAST_0, 0) | dict.fromkeys(AT_LEAST_1, 1)
+
 CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
-CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml, .json).")
-
-# Help of flags of Trainer's. Of its others that are long, the first sentence is shown.
-HELP = {
-    "output_dir": "Folder of the run. Default: trainer_output.",
-    "debug": SUPPRESS,  # that of the commands is another
-    "max_steps": "Updates. Default: as many as the passes have.",
-    "resume_from_checkpoint": "auto: from the newest, or begin; or a folder.",
-    "push_to_hub": "Upload the model at the end.",
-}
-LONGEST_HELP = 75  # characters
-UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
-FILES = ["*.json", "*.safetensors", "*.txt", "*.py", "*.model", "*.bpe", "*.jinja"]  # of a model's branch
+CONFIG.add_argument("--config", metavar="FILE", help="Settings file (.yaml, .json); flags override it.")
+HELP_FLAGS = ("-h", "--help")
+HELP_COLUMN = 29  # where the texts of flags begin
 
 
 class ShortHelp(HelpFormatter):
     """One spelling of each flag, without a name for its value; choices and default where the text has none."""
 
     def _format_action_invocation(self, action: Action) -> str:
-        return action.option_strings[-1 if action.dest == "help" else 0] if action.option_strings else action.dest
+        if not action.option_strings:
+            return action.dest
+        return action.option_strings[-1] if action.dest == "help" else action.option_strings[0]
 
     def _get_help_string(self, action: Action) -> str:
-        default, choices = getattr(action.default, "value", action.default), list(map(str, action.choices or ()))
+        return action.help + self._choices_of(action) + self._default_of(action)
+
+    def _choices_of(self, action: Action) -> str:
+        choices = [str(choice) for choice in action.choices or ()]
+        if not choices or choices[0] in action.help:
+            return ""
+        return f" One of {', '.join(choices)}."
+
+    def _default_of(self, action: Action) -> str:
+        if action.required:
+            return " (required)"
+        default = getattr(action.default, "value", action.default)  # of an enumeration
         words = " ".join(map(str, default)) if isinstance(default, list) else str(default)
-        says = default is None or default is False or words in ("", SUPPRESS) or "efault" in action.help
-        notes = [f" One of {', '.join(choices)}."] if choices and choices[0] not in action.help else []
-        notes += [" (required)"] if action.required else [] if says else [f" ({words.replace('%', '%%')})"]
-        return action.help + "".join(notes)
+        if default is None or default is False or words in ("", SUPPRESS) or "efault" in action.help:
+            return ""
+        return f" ({words.replace('%', '%%')})"
 
 
 class CommandParser(HfArgumentParser):
-    """Parses a command's arguments into dataclasses. A wrong argument raises a ValueError of one sentence.
+    """Parses a command's arguments into dataclasses. A wrong argument raises a `UserError` of one sentence.
 
     `basics` names the flags that `--help` shows, by the title of their group; by default all.
     """
 
-    def __init__(self, command: str, *classes: type, basics: dict[str, str] | None = None):
+    def __init__(self, command: str, *classes: type, basics: dict[str, tuple[str, ...]] | None = None):
         self.settings: dict[str, Any] = {}
-        about = {"usage": f"gpt1 {command} [FLAGS]", "description": f"{COMMANDS[command]}."}
-        about["epilog"] = f"{'--help all lists all flags. ' if basics else ''}--debug shows the traceback of an error."
-        look = partial(ShortHelp, max_help_position=33)
-        options = {"formatter_class": look, "parents": [CONFIG], "allow_abbrev": False}
-        super().__init__(classes, prog=f"gpt1 {command}", **about, **options)
         self.basics = basics
-        for action in self._actions if basics else ():
-            first = f"{action.help.partition('. ')[0].rstrip('.')}."
-            action.help = HELP.get(action.dest, action.help if len(action.help) < LONGEST_HELP else first)
+        what = COMMANDS[command]
+        all_flags = "--help all lists all flags. " if basics else ""
+        super().__init__(
+            classes,
+            prog=f"gpt1 {command}",
+            usage=f"gpt1 {command} [FLAGS]",
+            description=f"{what[0].upper()}{what[1:]}.",
+            epilog=f"{all_flags}--debug shows the traceback of an error.",
+            formatter_class=partial(ShortHelp, max_help_position=HELP_COLUMN),
+            parents=[CONFIG],
+            allow_abbrev=False,
+        )
+        if basics:  # the command has the flags of Trainer
+            self.explain_trainer_flags()
+
+    def explain_trainer_flags(self) -> None:
+        """Gives the flags of transformers texts that stand alone. Of a new one, the first sentence stays."""
+        own = {field.name: field.metadata["help"] for field in fields(TrainingArguments)}
+        for action in self._actions:
+            if action.option_strings[0].startswith("--no_"):
+                action.help = f"Turn --{action.dest} off."
+            elif action.dest in TRAINER_HELP:
+                action.help = TRAINER_HELP[action.dest]
+            elif action.help == own.get(action.dest):
+                first_sentence = action.help.partition(". ")[0].rstrip(".")
+                action.help = f"{first_sentence}."
 
     def error(self, message: str) -> None:
         raise UserError(f"{message}. See {self.prog} --help.")
 
-    def parse_known_args(self, args=None, namespace=None):
-        for at, word in enumerate(args):
-            if word in ("-h", "--help"):
-                if self.basics and args[at + 1 : at + 2] != ["all"]:
-                    actions, self._action_groups = {action.dest: action for action in self._actions}, []
-                    for title, names in self.basics.items():
-                        self.add_argument_group(title)._group_actions = [actions[name] for name in names.split()]
-                self.print_help()
-                self.exit()
-        given, words = CONFIG.parse_known_args(args)
-        if given.config is not None:
-            # A list of the file would swallow a word without a flag, such as the folder of `gpt1 predict FOLDER`.
-            at = len(list(takewhile(lambda word: not word.startswith("--"), words)))
-            words[at:at] = self.words_of(given.config)
+    # ---- Reading words
+
+    def read(self, arguments: list[str]) -> tuple:
+        """Returns one object per dataclass, and a namespace if there are other arguments."""
+        quiet_libraries()
+        try:
+            *objects, rest = self.parse_args_into_dataclasses(arguments, True, look_for_args_file=False)
+        except UserError:
+            raise
+        except (ValueError, ImportError) as error:  # transformers checks the values of its own flags
+            self.error(" ".join(str(error).split()).rstrip("."))
+        if rest:
+            self.error(f"no flag takes {' '.join(rest)!r}. Write a value after its flag; quote one with spaces")
+        for read in objects:
+            put_packaged_models(read)
+        return tuple(objects)
+
+    def parse_known_args(self, args=None, namespace=None) -> tuple[Namespace, list[str]]:
+        """Reads the flags, and the settings of --config for those that are not given."""
+        command_line = list(args)
+        if any(word in HELP_FLAGS for word in command_line):
+            self.print_help_and_exit(command_line)
+        words = self.with_settings(command_line)
         self.check_flags(words)
-        for action in self._actions:  # of a list the last alone would count
-            if action.nargs in ("+", "*") or action.dest == "config_overrides":
-                if sum(word.partition("=")[0] in action.option_strings for word in args) > 1:
-                    raise UserError(f"--{action.dest} is given twice. Write all its values after one.")
-        namespace, rest = super().parse_known_args(words)
-        epochs, given_words = "--num_train_epochs", {word.partition("=")[0] for word in words}
-        if any(word.partition("=")[0] == epochs for word in args) and getattr(namespace, "max_words", None):
-            raise UserError("--max_words says how long the run is, and so does --num_train_epochs. Leave one out.")
-        if getattr(namespace, "preset", None):
-            preset = dict(PRESETS[namespace.preset])
-            if namespace.tokenizer_name:
-                del preset["num_merges"]  # of a tokenizer that is learnt
-            if namespace.max_steps > 0 or epochs in given_words or namespace.streaming:
-                del preset["max_words"]  # the other way to say how long the run is
-            if namespace.streaming:  # which counts no words
-                del preset["save_at_words"]
-            if namespace.config_overrides and namespace.family in (None, "gpt1", "gpt2", "gpt3"):
-                pairs = f"{preset['config_overrides']},{namespace.config_overrides}".split(",")
-                words += ["--config_overrides", ",".join({pair.partition("=")[0]: pair for pair in pairs}.values())]
-            self.set_defaults(**preset)
-            namespace, rest = super().parse_known_args(words)
+        self.check_lists(command_line)
+        namespace, rest = self.parse_words(words, command_line)
         del namespace.config
         self.settings = dict(vars(namespace))
-        for name, value in self.settings.items():
-            least = LEAST.get(name.removeprefix("zero_shot_"))
-            if least is not None and value is not None and value < least:
-                raise UserError(f"--{name} is {value}, but must be at least {least}.")
-            if name in NAME_MODELS:
-                is_list = isinstance(value, list)
-                setattr(namespace, name, list(map(packaged, value)) if is_list else packaged(value))
+        self.check_values()
         return namespace, rest
 
-    def check_flags(self, words: list[str], source: str = "") -> None:
-        """Checks that the command has each flag among the words, and otherwise names the nearest that it has."""
-        known = self._option_string_actions
-        for word in takewhile(lambda word: word != "--", words):
-            flag = word.partition("=")[0]
-            if flag.startswith("--") and " " not in flag and flag not in known:  # a text may begin with dashes
-                near, of_model = nearest(flag, known), get_close_matches(flag[2:], GPT1Config.__dataclass_fields__, 1)
-                parts = [one for one in known if len(flag) > 5 and flag[2:] in one]  # --epochs: --num_train_epochs
-                near = f" (did you mean {parts[0]!r}?)" if parts and not near else near
-                if of_model and "--config_overrides" in known and (not near or of_model[0] == flag[2:]):
-                    near = f"; of a fresh model, write --config_overrides {of_model[0]}=VALUE"
-                raise UserError(f"{source}unknown flag {flag}{near}. See {self.prog} --help.")
+    def parse_words(self, words: list[str], command_line: list[str]) -> tuple[Namespace, list[str]]:
+        """Reads words, of which some are on the command line and some may come from --config."""
+        return super().parse_known_args(words)
+
+    def print_help_and_exit(self, command_line: list[str]) -> None:
+        """Prints the flags of `basics`, or all of them for `--help all`."""
+        at = min(command_line.index(flag) for flag in HELP_FLAGS if flag in command_line)
+        is_of_all = command_line[at + 1 : at + 2] == ["all"]
+        if self.basics and not is_of_all:
+            actions = {action.dest: action for action in self._actions}
+            self._action_groups = []
+            for title, names in self.basics.items():
+                self.add_argument_group(title)._group_actions = [actions[name] for name in names]
+        self.print_help()
+        self.exit()
+
+    def with_settings(self, command_line: list[str]) -> list[str]:
+        """The words of the command line, with those of the file of --config before its first flag."""
+        given, words = CONFIG.parse_known_args(command_line)
+        if given.config is None:
+            return words
+        # A list of the file would swallow a word without a flag, such as the folder of `gpt1 predict FOLDER`.
+        num_positional = len([*takewhile(lambda word: not word.startswith("--"), words)])
+        return [*words[:num_positional], *self.words_of(given.config), *words[num_positional:]]
 
     def words_of(self, file: str) -> list[str]:
         """The settings of a file as words of the command line: `seed: 1` becomes `--seed=1`."""
@@ -161,141 +189,137 @@ class CommandParser(HfArgumentParser):
         self.check_flags([f"--{name}" for name in settings], f"--config {file}: ")
         words = []
         for name, value in settings.items():
-            if isinstance(value, list) and any(str(item).startswith("--") for item in value):
-                self.set_defaults(**{name: list(map(str, value))})  # flags of another command
-            elif isinstance(value, list):
-                words += [f"--{name}", *map(str, value)] if value else []
+            if isinstance(value, list):
+                words += self.words_of_list(name, [str(item) for item in value])
             elif value is not None:  # otherwise the default stays
-                if value is False and "no" in (self._option_string_actions[f"--{name}"].choices or ()):
-                    value = "no"  # what YAML reads as false
-                words.append(f"--{name}={json.dumps(value) if isinstance(value, bool | dict) else value}")
+                words.append(f"--{name}={self.word_of(name, value)}")
         return words
 
-    def read(self, arguments: list[str]) -> tuple:
-        """Returns one object per dataclass, and a namespace if there are other arguments."""
-        warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about each other
-        if not sys.stderr.isatty():  # where a bar would be a line for each of its steps
-            disable_progress_bars()
-        transformers.utils.logging.disable_progress_bar()  # of loading weights, which stays on the screen
-        *objects, rest = self.parse_args_into_dataclasses(arguments, True, look_for_args_file=False)
-        if rest:
-            self.error(f"no flag takes {' '.join(rest)!r}. Write a value after its flag; quote one with spaces")
-        return tuple(objects)
+    def words_of_list(self, name: str, items: list[str]) -> list[str]:
+        if any(item.startswith("--") for item in items):  # flags of another command, which this one must not read
+            self.set_defaults(**{name: items})
+            return []
+        return [f"--{name}", *items] if items else []
+
+    def word_of(self, name: str, value: Any) -> str:
+        if value is False and "no" in (self._option_string_actions[f"--{name}"].choices or ()):
+            return "no"  # what YAML reads as false
+        return json.dumps(value) if isinstance(value, bool | dict) else str(value)
+
+    # ---- Checks of words
+
+    def check_flags(self, words: list[str], source: str = "") -> None:
+        """Checks that the command has each flag among the words, and otherwise names the nearest that it has."""
+        known = self._option_string_actions
+        for word in takewhile(lambda word: word != "--", words):
+            flag = word.partition("=")[0]
+            is_text = " " in flag  # which may begin with dashes
+            if flag.startswith("--") and not is_text and flag not in known:
+                raise UserError(f"{source}unknown flag {flag}{self.hint_for(flag)}. See {self.prog} --help.")
+
+    def hint_for(self, flag: str) -> str:
+        """What a flag that the command lacks may have meant: one of its flags, or a field of the configuration."""
+        known = self._option_string_actions
+        name = flag.removeprefix("--")
+        near = nearest(flag, known)
+        longer = [one for one in known if name in one]  # --epochs: --num_train_epochs
+        if not near and longer and len(name) > 3:
+            near = f" (did you mean {longer[0]!r}?)"
+        fields = get_close_matches(name, GPT1Config.__dataclass_fields__, n=1)
+        is_field = fields and (not near or fields[0] == name)
+        if is_field and "--config_overrides" in known:
+            return f"; for a new model, write --config_overrides {fields[0]}=VALUE"
+        return near
+
+    def check_lists(self, command_line: list[str]) -> None:
+        """Refuses a list that is given twice, of which only the last would be taken."""
+        given = flags_of(command_line)
+        for action in self._actions:
+            is_list = action.nargs in ("+", "*") or action.dest == "config_overrides"
+            if is_list and sum(flag in action.option_strings for flag in given) > 1:
+                raise UserError(f"--{action.dest} is given twice. Write all its values after one.")
+
+    def check_values(self) -> None:
+        """Refuses numbers below the least that their flags can have."""
+        for name, value in self.settings.items():
+            least = LEAST.get(name.removeprefix("zero_shot_"))
+            if least is not None and value is not None and value < least:
+                raise UserError(f"--{name} is {value}, but must be at least {least}.")
+
+    # ---- Settings of a run
 
     def write_settings(self, path: Path) -> None:
-        """Writes all settings, including defaults, as a file for --config. Of launched processes the first writes."""
+        """Writes all settings, including defaults, as a file for --config. Only the first launched process writes."""
         if os.environ.get("RANK", "0") != "0":
             return
         settings = json.loads(json.dumps(self.settings))  # enumerations become texts
         settings.pop("hub_token", None)
         place = "output_dir" if "output_dir" in settings else "output_file"
-        path.parent.mkdir(parents=True, exist_ok=True)
         head = f"# All settings of a run. Repeat it with: {self.prog} --config {path.name} --{place} ANOTHER\n"
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
 
 def parser_of(command: str) -> CommandParser:
-    """The parser of a command, with the dataclasses that its module names, or the last that it defines."""
+    """The parser of a command, from the dataclasses in its module's ARGUMENTS.
+
+    A module may also have BASICS, the flags that `--help` shows, and PARSER, a class with more steps.
+    """
     module = import_module(f"{__package__}.{command.replace('-', '_')}")
-    own = [one for one in vars(module).values() if is_dataclass(one) and one.__module__ == module.__name__]
-    return CommandParser(command, *getattr(module, "ARGUMENTS", own[-1:]), basics=getattr(module, "BASICS", None))
+    make_parser = getattr(module, "PARSER", CommandParser)
+    return make_parser(command, *module.ARGUMENTS, basics=getattr(module, "BASICS", None))
 
 
 def with_flags(parser: CommandParser, text: str) -> str:
     """A text of the library, which names its own arguments, with the flags of the same names."""
-    flags = parser._option_string_actions
-    return re.sub(r"`(\w+)`", lambda of: flag if (flag := f"--{of[1]}") in flags else of[0], text)
+
+    def flag_of(match: re.Match) -> str:
+        flag = f"--{match[1]}"
+        return flag if flag in parser._option_string_actions else match[0]
+
+    return re.sub(r"`(\w+)`", flag_of, text)
+
+
+def flags_of(words: Iterable[str]) -> list[str]:
+    """What stands before the first `=` of each word: of `--seed=1`, the flag."""
+    return [word.partition("=")[0] for word in words]
+
+
+def merge_overrides(*overrides: str) -> str:
+    """Joins texts such as `hidden_size=256,num_hidden_layers=4`. A later value of a field replaces an earlier one."""
+    pair_of_field = {}
+    for pair in ",".join(overrides).split(","):
+        field = pair.partition("=")[0]
+        pair_of_field[field] = pair
+    return ",".join(pair_of_field.values())
+
+
+def put_packaged_models(arguments: Any) -> None:
+    """Replaces the short name of the packaged model by its folder, in all arguments that name models."""
+    for name, value in vars(arguments).items():
+        if name in MODEL_FLAGS:
+            setattr(arguments, name, [packaged(one) for one in value] if isinstance(value, list) else packaged(value))
+
+
+def quiet_libraries() -> None:
+    """Silences warnings that libraries give about each other, and bars that a screen of a run has no use for."""
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    if not sys.stderr.isatty():  # a bar would be a line for each of its steps
+        disable_progress_bars()
+    transformers.utils.logging.disable_progress_bar()  # of loading weights, which stays on the screen
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Raises ValueError: the file is no YAML, or has no settings."""
+    """The settings in a file of YAML or JSON.
+
+    Raises:
+        UserError: the file is no YAML, or has no settings.
+    """
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))  # which reads JSON, too
     except (ValueError, yaml.YAMLError) as error:
-        raise UserError(f"--config {path} cannot be read: {' '.join(str(error).split())}. Correct it.") from error
+        reason = " ".join(str(error).split())
+        raise UserError(f"--config {path} cannot be read: {reason}. Correct it.") from error
     if not isinstance(settings, dict):
         raise UserError(f"--config {path} has no settings. Write one per line as `name: value`, such as `seed: 1`.")
     return settings
-
-
-# ---- Models and devices
-
-
-@dataclass(kw_only=True)
-class OpenedModel:
-    """A model that is not trained, and the device that it is put on."""
-
-    model: str | None = HfArg(default=None, help="Folder, hub id, or gpt1-novels.")
-    revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
-    device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
-
-    def __post_init__(self):
-        if self.device is not None:
-            check_device(self.device)
-        self.device = self.device or str(default_device())
-
-
-def at_revision(model: str | None, revision: str | None) -> str | None:
-    """The folder of a model's revision: a branch, tag or commit of the hub, or a checkpoint in the folder of a run."""
-    if model is None or revision in (None, "main"):  # the branch that the hub takes, and the run itself
-        return model
-    if not Path(model).is_dir():
-        check_model("--model", model, revision)
-        return snapshot_download(model, revision=revision, allow_patterns=FILES)
-    if not Path(model, revision, "config.json").is_file():
-        found = sorted(path.parent.name for path in Path(model).glob("*/config.json"))
-        raise UserError(f"{model} has no checkpoint {revision}. --revision may be: {', '.join(found) or 'none'}.")
-    return str(Path(model, revision))
-
-
-def check_model(flag: str, name: str | None, revision: str | None = None) -> None:
-    """Checks early that the model named by a flag is a folder with its configuration, or may be a hub id."""
-    if name is None or Path(name, "config.json").is_file():
-        return
-    is_beside_models = "/" in name and any(Path(name).parent.glob("*/config.json"))
-    near = "" if "/" in name else nearest(name, ["gpt1-novels"])  # owner/gpt1-novels may be another
-    if newest := max(Path(name).glob("checkpoint-*/config.json"), key=os.path.getmtime, default=None):
-        near = f", but {newest.parent} is"  # of a run that did not end
-    if Path(name).exists() or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name, re.ASCII) or is_beside_models or near:
-        which = f"{flag} {name} is no folder with a config.json{near}"
-        raise UserError(f"{which}. Pass one, or a hub id such as owner/name.")
-    if HF_HUB_OFFLINE and not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
-        raise UserError(f"{flag} {name} is no folder here, nor kept from the hub (HF_HUB_OFFLINE is set). Pass one.")
-
-
-def check_is_new(flag: str, file: str | None) -> None:
-    """Refuses a file that exists, before any work is done: what a user saved is never written over."""
-    if file is not None and Path(file).exists():
-        raise UserError(f"{flag} {file} is there already. Pass another name, or move the file away.")
-
-
-def read_with_model(command: str, words: list[str]) -> Any:
-    """The arguments of a command whose first word may be its model, with the folder of the model's revision."""
-    parser = parser_of(command)
-    parser.add_argument("folder", nargs="?", help="the model, as --model")
-    args, positional = parser.read(words)
-    check_is_new("--output_file", args.output_file)
-    args.model = positional.folder or args.model
-    if args.model is None:
-        raise UserError(f"No model was given. Write a folder, a hub id or gpt1-novels after `gpt1 {command}`.")
-    args.model = at_revision(args.model, args.revision)
-    check_model("--model" if positional.folder is None else "model", args.model)
-    return args
-
-
-def check_unknown(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], source: str, is_allowed=True) -> float:
-    """The share of unknown tokens in some texts. Above 5 % it is said; above one half it may be refused."""
-    share, examples = unknown_share(tokenizer, texts)
-    shown = ", ".join(repr(text[:60]) for text in examples)
-    if share > 0.5 and not is_allowed:
-        told = f"The tokenizer does not know {share:.0%} of the tokens of {source}, as in {shown}"
-        raise UserError(f"{told}. Choose a model that was trained on such texts, or pass --allow_unknown_text.")
-    if share > 0.05:
-        print(f"{share:.0%} of the tokens of {source} are unknown to the tokenizer, as in {shown}.", file=sys.stderr)
-    return share
-
-
-def some_texts(rows: Dataset | list[dict], task: Task) -> list[str]:
-    """The texts of evenly drawn rows."""
-    drawn = [rows[place] for place in range(0, len(rows), math.ceil(len(rows) / UNKNOWN_ROWS) or 1)]
-    return [row[column] for column in task.text_columns for row in drawn if isinstance(row.get(column), str)]

@@ -9,11 +9,21 @@ from argparse import ArgumentParser
 
 import shtab
 
-from .arguments import CommandParser, parser_of
+from .arguments import parser_of
 from .entry import COMMANDS
+
+ARGUMENTS = ()
+
+
+def main(arguments: list[str]) -> None:
+    parser = parser_of("completion")
+    parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS, help="Shell that reads the script.")
+    (args,) = parser.read(arguments)
+    print(script(args.shell), end="")
 
 
 def script(shell: str) -> str:
+    """The completion script of all commands for a shell."""
     root = ArgumentParser("gpt1")
     commands = root.add_subparsers()
     for name, what in COMMANDS.items():
@@ -25,10 +35,3 @@ def script(shell: str) -> str:
             if action.nargs != 0 and action.choices is None:
                 action.complete = shtab.FILE
     return shtab.complete(root, shell)
-
-
-def main(arguments: list[str]) -> None:
-    parser = CommandParser("completion")
-    parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS, help="the shell")
-    (args,) = parser.read(arguments)
-    print(script(args.shell), end="")

@@ -20,9 +20,12 @@ from .arguments import parser_of
 class ConversionArguments:
     """What to convert, and where to."""
 
-    source: str = HfArg(help="OpenAI's release, or an openai-gpt or gpt1 folder.")
-    output_dir: str = HfArg(help="The new folder.")
-    num_attention_heads: int = HfArg(default=12, help="Of OpenAI's release, whose files do not record it.")
+    source: str = HfArg(help="Folder to convert: OpenAI's release, openai-gpt or gpt1.")
+    output_dir: str = HfArg(help="New folder for the converted model.")
+    num_attention_heads: int = HfArg(default=12, help="Attention heads of OpenAI's release, whose files do not say.")
+
+
+ARGUMENTS = (ConversionArguments,)
 
 
 def main(arguments: list[str]) -> None:

@@ -24,145 +24,253 @@ from ..inference.checkpoints import saved_revisions
 from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file, write_atomically
-from .arguments import at_revision, parser_of
+from .arguments import parser_of
+from .models import at_revision, opening
 from .zero_shot import ScoringArguments
 
 BABYLM = "babylm"
+LEAST_REVISIONS = 3  # that an age of acquisition can be read from
 
 
 @dataclass
 class EvaluationArguments(ScoringArguments):
     """Which models, which tasks, and how."""
 
-    tasks: list[str] = HfArg(kw_only=True, help="Of the harness, groups and patterns too; babylm, babylm_<task>.")
-    backend: Literal["causal", "mlm", "mntp"] | None = HfArg(default=None, help="How babylm tasks ask a model.")
-    output_dir: str = HfArg(default="evaluation", help="Folder of the results.")
-    num_fewshot: int | None = HfArg(default=None, help="Answered rows before each row. Default: the task's own.")
-    sentence_prefix: bool = HfArg(default=False, help="Score the first token of whole sentences, too, as `hf` does.")
-    seed: int = HfArg(default=1234, help="Of the rows that are shown or drawn.")
+    tasks: list[str] = HfArg(
+        kw_only=True, help="Tasks, groups or patterns of lm-evaluation-harness; or babylm, babylm_<task>."
+    )
+    backend: Literal["causal", "mlm", "mntp"] | None = HfArg(
+        default=None, help="How babylm tasks score a sentence: causal, mlm or mntp. Default: by the architecture."
+    )
+    output_dir: str = HfArg(default="evaluation", help="Folder for the results.")
+    num_fewshot: int | None = HfArg(default=None, help="Few-shot examples before each row. Default: the task's own.")
+    sentence_prefix: bool = HfArg(
+        default=False, help="Score the first token of whole sentences, too, as the harness's model hf does."
+    )
+    seed: int = HfArg(default=1234, help="Seed for sampling rows and few-shot examples.")
 
 
-def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArguments) -> dict | None:
-    """The harness's results of one model on what `specify_tasks` gives; None in other processes than 0."""
-    from lm_eval import api, evaluator
-
-    from ..evaluation.harness import SharedContextLM
-    from ..evaluation.local_rows import all_tasks
-
-    options = {name: getattr(arguments, name) for name in ("batch_tokens", "dtype", "device", "trust_remote_code")}
-    # An answer without its question is scored from its first token on.
-    options["sentence_prefix"] = arguments.sentence_prefix or arguments.calibrate
-    with one_save(model):
-        language_model = SharedContextLM(model, tokenizer=arguments.tokenizer_name or model, **options)
-    evaluator.get_git_commit_hash = lambda: None  # outside a repository git complains on the screen
-    for module in (api.model, api.task):
-        module.tqdm = lambda rows, **_: rows  # one bar is enough, that of the scores
-    options = {"num_fewshot": arguments.num_fewshot, "limit": arguments.max_eval_samples, "bootstrap_iters": 1000}
-    options |= {"fewshot_random_seed": arguments.seed, "task_manager": all_tasks()}
-    results = evaluator.simple_evaluate(language_model, tasks=tasks, **options)
-    if results is None:
-        return None
-    results["asked"] = names
-    return report.add_facts(results, language_model)
-
-
-def ask_challenge(results: dict, places: dict[str, Path], model: dict, name: str, args: EvaluationArguments) -> None:
-    """Adds tasks of the challenge to the harness's results, and writes the predictions under the model's name."""
-    scorer = load_for_challenge(model["model"], args)
-    for task, path in places.items():
-        is_ages, rows = task == babylm.AGES, args.max_eval_samples
-        try:
-            answer = ask_ages(path, name, args) if is_ages else babylm.ask_task(scorer, task, path, rows)
-        except (LookupError, TypeError) as error:
-            what = f"lacks {error} of" if isinstance(error, KeyError) else f"cannot be read ({error}) as rows of"
-            raise UserError(f"{path} {what} {BABYLM}_{task}. Pass the challenge's rows.") from error
-        of_task = {f"{metric},none": value for metric, value in answer.metrics.items()}
-        results["results"][f"{BABYLM}_{task}"] = {**of_task, "groups": answer.groups}
-        about = {"original": answer.num_rows, "effective": answer.num_rows, "chance": answer.chance}
-        results["n-samples"][f"{BABYLM}_{task}"] = {**about, "split": path.name}
-        results["n-shot"][f"{BABYLM}_{task}"] = 0
-        results["asked"].append(f"{BABYLM}_{task}")
-        revision = args.revision if args.checkpoints is None else Path(model["model"]).name
-        backend = babylm.backend_of(scorer)
-        babylm.write_predictions(Path(args.output_dir), name, revision, backend, answer.place, answer.predictions)
-
-
-def load_for_challenge(model: str, arguments: EvaluationArguments) -> Scorer:
-    scorer_class = {"causal": CausalLMScorer, None: None}.get(arguments.backend, MaskedLMScorer)
-    options = {"is_shifted": True} if arguments.backend == "mntp" else {}
-    scorer = arguments.load_scorer(model, scorer_class, **options)
-    if not isinstance(scorer, CausalLMScorer | MaskedLMScorer):
-        raise UserError(f"babylm tasks do not ask {model}, an encoder-decoder. Run the challenge's own pipeline.")
-    return scorer
-
-
-def ask_ages(path: Path, model: str, arguments: EvaluationArguments):
-    """The ages at which words are learnt, over the checkpoints that a run saved by words."""
-    revisions = saved_revisions(model) if arguments.checkpoints is None and arguments.revision is None else {}
-    if len(revisions) < 3:
-        raise UserError(
-            f"{BABYLM}_aoa compares at least 3 checkpoints chck_… of --model, but {model} has {len(revisions)}. Train "
-            "with --save_at_words babylm, and pass the run or its repository without --revision or --checkpoints."
-        )
-    rows: list[dict] = []
-    for name, words in revisions.items():
-        scorer = load_for_challenge(at_revision(model, name), arguments)
-        of_words = babylm.word_surprisals(scorer, path, arguments.max_eval_samples)
-        rows += [{"step": name, "word_count": words, **row} for row in of_words]
-    children = path.with_name(babylm.CHILDREN_FILE)
-    metrics = babylm.age_correlation(rows, children) if children.is_file() else {}
-    if not metrics:
-        print(f"{children} is not there, so the surprisals are written without their correlation.")
-    about = {"model_name": model, "use_bos_only": False}
-    about |= {"total_steps": len(revisions), "completed_steps": len(revisions)}
-    return babylm.Answer(metrics, {}, len(rows), None, {"metadata": about, "results": rows}, "AoA_word")
+ARGUMENTS = (EvaluationArguments,)
 
 
 def main(arguments: list[str]) -> None:
     parser = parser_of("evaluate")
     (args,) = parser.read(arguments)
-    run, by_harness = args.model or args.checkpoints, [one for one in args.tasks if not one.startswith(BABYLM)]
-    models = args.models()
-    import lm_eval  # noqa: F401  # a missing package is reported before anything is read
-    import matplotlib  # noqa: F401
+    run = EvaluationRun(args)
+    run.check_packages()
+    run.check_output_folder()
+    run.find_challenge()
+    run.specify_tasks()
+    for model, name in zip(run.models, run.names, strict=True):
+        run.evaluate(model, name)
+    if run.rows:
+        run.write_curves()
+        parser.write_settings(
+            run.output / f"evaluate_run{run.revision}.yaml"
+        )  # the run.yaml of a model's folder stays
+        print(f"written to {run.output}")
 
-    from ..evaluation.local_rows import specify_tasks
 
-    output, rows, of_run = Path(args.output_dir), [], f"-{args.revision}" if args.revision else ""
-    ends = [of_run] if args.checkpoints is None else [f"-{model['step']}" for model in models]
-    if found := [name for of in ends if (output / (name := f"results{of}.json")).exists()]:
-        raise UserError(f"--output_dir {output} has {found[0]} already. Pass another folder.")
-    output.mkdir(parents=True, exist_ok=True)
-    places = babylm.find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
-    of_harness = [name for name in ("sentence_prefix", "calibrate", "num_fewshot") if getattr(args, name)]
-    if places and of_harness:
-        raise UserError(f"--{of_harness[0]} is not for the challenge's tasks {BABYLM}_…. Leave it out, or them.")
-    # Reading the harness's definitions takes seconds.
-    specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate) if by_harness else ([], [])
-    for task in specified:
-        shots, drawn_from = args.num_fewshot, getattr(getattr(task, "sampler", None), "df", None)
-        if shots and drawn_from and shots + (task.fewshot_cfg.split == task.config.test_split) > len(drawn_from):
-            found = f"draws from {len(drawn_from)} in all, which may have the row that is asked"
-            raise UserError(f"--num_fewshot is {shots}, but task {task.config.task!r} {found}.")
-    for model, end in zip(models, ends, strict=True):
-        results: dict | None = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
-        if by_harness:
-            results = evaluate(model["model"], specified, names, args)
+class EvaluationRun:
+    """The models of a run of `gpt1 evaluate`, its tasks, and the results of those that are evaluated."""
+
+    def __init__(self, args: EvaluationArguments) -> None:
+        self.args = args
+        self.run = args.model or args.checkpoints  # as it was given
+        self.models = args.models()
+        self.output = Path(args.output_dir)
+        self.revision = f"-{args.revision}" if args.revision else ""
+        is_of_run = args.checkpoints is not None
+        self.names = [f"-{model['step']}" for model in self.models] if is_of_run else [self.revision]  # in file names
+        self.tasks_of_challenge = [task for task in args.tasks if task.startswith(BABYLM)]
+        self.tasks_of_harness = [task for task in args.tasks if not task.startswith(BABYLM)]
+        self.rows: list[dict] = []  # each model with its results
+
+    # ---- Checks before a model is opened
+
+    def check_packages(self) -> None:
+        """Imports what may be missing, before anything is read."""
+        import lm_eval  # noqa: F401
+        import matplotlib  # noqa: F401
+
+    def check_output_folder(self) -> None:
+        for name in self.names:
+            file = f"results{name}.json"
+            if (self.output / file).exists():
+                raise UserError(f"--output_dir {self.output} has {file} already. Pass another folder.")
+        self.output.mkdir(parents=True, exist_ok=True)
+
+    def find_challenge(self) -> None:
+        """Finds the rows of the challenge's tasks, and checks that no flag is given which they have no use for."""
+        self.challenge = babylm.find_tasks(self.tasks_of_challenge, self.args.data_dir)
+        for name in ("sentence_prefix", "calibrate", "num_fewshot"):
+            if self.challenge and getattr(self.args, name):
+                raise UserError(f"--{name} is not for the challenge's tasks {BABYLM}_…. Leave it out, or them.")
+
+    def specify_tasks(self) -> None:
+        """Finds the tasks of the harness, and checks that they have rows for --num_fewshot examples."""
+        self.specified, self.task_names = [], []
+        if not self.tasks_of_harness:
+            return  # reading the harness's definitions takes seconds
+        from ..evaluation.local_rows import specify_tasks
+
+        found = specify_tasks(self.tasks_of_harness, self.args.data_dir, self.args.calibrate)
+        self.specified, self.task_names = found
+        if self.args.num_fewshot:
+            for task in self.specified:
+                self.check_examples(task)
+
+    def check_examples(self, task) -> None:
+        sampler = getattr(task, "sampler", None)  # a name or a group has none
+        if sampler is None or not sampler.df:
+            return
+        num_needed = self.args.num_fewshot
+        if task.fewshot_cfg.split == task.config.test_split:
+            num_needed += 1  # the row itself
+        if num_needed > len(sampler.df):
+            has = f"draws from {len(sampler.df)} in all, which may have the row that is evaluated"
+            raise UserError(f"--num_fewshot is {self.args.num_fewshot}, but task {task.config.task!r} {has}.")
+
+    # ---- Evaluation
+
+    def evaluate(self, model: dict, name: str) -> None:
+        """Evaluates a model and writes its results."""
+        results = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
+        if self.tasks_of_harness:
+            results = self.evaluate_with_harness(model["model"])
+        if results is None:  # in other processes than the first
+            return
+        if self.challenge:
+            self.evaluate_challenge(results, model["model"])
+        write_atomically(self.output / f"results{name}.json", json.dumps(results, indent=2, default=str) + "\n")
+        self.rows.append({**model, "results": results})
+        table = report.table(results, model)
+        print(table, flush=True)
+        if self.args.checkpoints is None:
+            write_atomically(self.output / f"table{name}.md", table + "\n")
+
+    def evaluate_with_harness(self, model: str) -> dict | None:
+        """The harness's results of a model; None in other processes than the first."""
+        from lm_eval import evaluator
+
+        from ..evaluation.harness import SharedContextLM
+        from ..evaluation.local_rows import all_tasks
+
+        args = self.args
+        with one_save(model), opening(f"--model {model}"):
+            language_model = SharedContextLM(
+                model,
+                tokenizer=args.tokenizer_name or model,
+                batch_tokens=args.batch_tokens,
+                dtype=args.dtype,
+                device=args.device,
+                trust_remote_code=args.trust_remote_code,
+                # An answer without its question is scored from its first token on.
+                sentence_prefix=args.sentence_prefix or args.calibrate,
+            )
+        silence_harness()
+        results = evaluator.simple_evaluate(
+            language_model,
+            tasks=self.specified,
+            num_fewshot=args.num_fewshot,
+            limit=args.max_eval_samples,
+            bootstrap_iters=1000,
+            fewshot_random_seed=args.seed,
+            task_manager=all_tasks(),
+        )
         if results is None:
-            continue
-        if places:
-            ask_challenge(results, places, model, run, args)
-        write_atomically(output / f"results{end}.json", json.dumps(results, indent=2, default=str) + "\n")
-        rows.append({**model, "results": results})
-        print(text := report.table(results, model), flush=True)
-        if args.checkpoints is None:
-            write_atomically(output / f"table{end}.md", text + "\n")
-    if not rows:
-        return
-    if args.checkpoints is not None:
-        found_curves = report.curves(rows)
-        write_atomically(output / "curves.json", json.dumps(found_curves, indent=2) + "\n")
-        with atomic_file(output / "curves.png") as file:
-            report.draw(found_curves, file.buffer)
-    parser.write_settings(output / f"evaluate_run{of_run}.yaml")  # the run.yaml of a model's folder stays
-    print(f"written to {output}")
+            return None
+        results["asked"] = self.task_names
+        return report.add_facts(results, language_model)
+
+    def evaluate_challenge(self, results: dict, model: str) -> None:
+        """Adds the tasks of the challenge to the results, and writes the predictions under the run's name."""
+        scorer = self.load_for_challenge(model)
+        backend = babylm.backend_of(scorer)
+        revision = self.args.revision if self.args.checkpoints is None else Path(model).name
+        for task, path in self.challenge.items():
+            answer = self.answer_of(scorer, task, path)
+            name = f"{BABYLM}_{task}"
+            metrics = {f"{metric},none": value for metric, value in answer.metrics.items()}
+            results["results"][name] = {**metrics, "groups": answer.groups}
+            results["n-samples"][name] = {
+                "original": answer.num_rows,
+                "effective": answer.num_rows,
+                "chance": answer.chance,
+                "split": path.name,
+            }
+            results["n-shot"][name] = 0
+            results["asked"].append(name)
+            babylm.write_predictions(self.output, self.run, revision, backend, answer.place, answer.predictions)
+
+    def answer_of(self, scorer: Scorer, task: str, path: Path) -> babylm.Answer:
+        """What a model makes of a task of the challenge."""
+        try:
+            if task == babylm.AGES:
+                return self.evaluate_ages(path)
+            return babylm.ask_task(scorer, task, path, self.args.max_eval_samples)
+        except (LookupError, TypeError) as error:  # of rows that lack a field, or have another type there
+            what = f"lacks {error} of" if isinstance(error, KeyError) else f"cannot be read ({error}) as rows of"
+            raise UserError(f"{path} {what} {BABYLM}_{task}. Pass the challenge's rows.") from error
+
+    def load_for_challenge(self, model: str) -> Scorer:
+        """Opens a model to score the challenge's sentences, in the way of --backend."""
+        backend = self.args.backend
+        if backend is None:
+            scorer = self.args.load_scorer(model)
+        elif backend == "causal":
+            scorer = self.args.load_scorer(model, CausalLMScorer)
+        else:
+            options = {"is_shifted": True} if backend == "mntp" else {}
+            scorer = self.args.load_scorer(model, MaskedLMScorer, **options)
+        if not isinstance(scorer, CausalLMScorer | MaskedLMScorer):
+            what = f"babylm tasks do not evaluate {model}, an encoder-decoder"
+            raise UserError(f"{what}. Run the challenge's own pipeline.")
+        return scorer
+
+    def evaluate_ages(self, path: Path) -> babylm.Answer:
+        """The ages at which words are learnt, over the checkpoints that a run saved by words."""
+        is_whole_run = self.args.checkpoints is None and self.args.revision is None
+        revisions = saved_revisions(self.run) if is_whole_run else {}
+        if len(revisions) < LEAST_REVISIONS:
+            raise UserError(
+                f"{BABYLM}_aoa compares at least {LEAST_REVISIONS} checkpoints chck_… of --model, but {self.run} has "
+                f"{len(revisions)}. Train with --save_at_words babylm, and pass the run or its repository without "
+                "--revision or --checkpoints."
+            )
+        rows: list[dict] = []
+        for name, words in revisions.items():
+            scorer = self.load_for_challenge(at_revision(self.run, name))
+            surprisals = babylm.word_surprisals(scorer, path, self.args.max_eval_samples)
+            rows += [{"step": name, "word_count": words, **row} for row in surprisals]
+        children = path.with_name(babylm.CHILDREN_FILE)
+        metrics = babylm.age_correlation(rows, children) if children.is_file() else {}
+        if not metrics:
+            print(f"{children} is not there, so the surprisals are written without their correlation.")
+        about = {
+            "model_name": self.run,
+            "use_bos_only": False,
+            "total_steps": len(revisions),
+            "completed_steps": len(revisions),
+        }
+        return babylm.Answer(metrics, {}, len(rows), None, {"metadata": about, "results": rows}, "AoA_word")
+
+    # ---- Results of all models
+
+    def write_curves(self) -> None:
+        """For the checkpoints of a run, writes and draws each metric over the updates."""
+        if self.args.checkpoints is None:
+            return
+        curves = report.curves(self.rows)
+        write_atomically(self.output / "curves.json", json.dumps(curves, indent=2) + "\n")
+        with atomic_file(self.output / "curves.png") as file:
+            report.draw(curves, file.buffer)
+
+
+def silence_harness() -> None:
+    """Keeps off the screen what the harness would print beside the scores."""
+    from lm_eval import api, evaluator
+
+    evaluator.get_git_commit_hash = lambda: None  # outside a repository git complains
+    for module in (api.model, api.task):
+        module.tqdm = lambda rows, **_: rows  # one bar is enough, that of the scores

@@ -1,4 +1,4 @@
-r"""Continues texts with a GPT-1 language model, at the terminal or in batches.
+r"""Continues texts with a GPT-1 language model, in the terminal or in batches.
 
     gpt1 generate out/books
     gpt1 generate out/books --prompts "it was" "the old farmer" --num_return_sequences 3
@@ -13,7 +13,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
@@ -27,56 +27,77 @@ from ..families import family_to_generate
 from ..inference.generation import encode_prompts
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
-from .arguments import OpenedModel, check_unknown, read_with_model
+from .models import OpenedModel, opening, read_with_model
+from .rows import check_unknown
+
+# Files of rows, which are no lists of prompts.
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 
 
 @dataclass
 class GenerationArguments(OpenedModel):
-    """Which prompts, and how to go on from them."""
+    """Which prompts, and how to continue them."""
 
-    prompts: list[str] = HfArg(default_factory=list, help="Texts to continue. Default: ask for them.")
-    prompt_file: str | None = HfArg(default=None, help="A file with a prompt on each line.")
-    output_file: str | None = HfArg(default=None, help="File to write the texts to. Default: the terminal.")
+    prompts: list[str] = HfArg(default_factory=list, help="Texts to continue. Default: ask for them in the terminal.")
+    prompt_file: str | None = HfArg(default=None, help="File with a prompt per line.")
+    output_file: str | None = HfArg(default=None, help="New file for the texts, as JSON lines. Default: the terminal.")
     batch_size: int = HfArg(default=8, help="Prompts per batch.")
     max_new_tokens: int = HfArg(default=40, help="Maximum length of a continuation, in tokens.")
-    temperature: float = HfArg(default=1.0, help="Below 1 favours likely tokens; 0 always takes the most likely.")
-    top_k: int = HfArg(default=40, help="Sample from this many of the most likely tokens; 0: from all.")
-    top_p: float = HfArg(default=1.0, help="Sample from the most likely tokens that together reach this probability.")
+    temperature: float = HfArg(default=1.0, help="Temperature of sampling; 0 always takes the most likely token.")
+    top_k: int = HfArg(default=40, help="Number of the most likely tokens to sample from; 0: all.")
+    top_p: float = HfArg(default=1.0, help="Probability that the tokens to sample from reach together.")
     num_beams: int = HfArg(default=1, help="Beams of the beam search; 1: no beam search.")
     num_return_sequences: int = HfArg(default=1, help="Continuations per prompt.")
-    seed: int = HfArg(default=0, help="Seed of the sampling.")
+    seed: int = HfArg(default=0, help="Seed of sampling.")
     stop: list[str] = HfArg(default_factory=list, help=r"Strings that end a text, such as \n or [e].")
     capitals: bool = HfArg(default=False, help="Begin sentences with a capital letter.")
-    static_cache: bool = HfArg(default=False, help="Compile the decoding on a GPU: pays for many or long texts.")
+    static_cache: bool = HfArg(default=False, help="Compile the decoding on a GPU, which pays for many or long texts.")
     dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Data type of the weights.")
 
     def __post_init__(self):
         if not 0 < self.top_p <= 1:
             raise UserError(f"--top_p is {self.top_p}. Pass a number above 0, up to 1.")
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
+
+    def choose_device(self) -> None:
         if self.device is not None or self.dtype != "int8":  # int8 chooses its own
-            super().__post_init__()
+            super().choose_device()
 
     @property
-    def generation(self) -> dict:
+    def generation(self) -> dict[str, Any]:
         """Arguments of `continue_prompts`."""
-        names = ["num_beams", "stop", "max_new_tokens", "num_return_sequences", "capitals"]
-        names += ["temperature", "top_k", "top_p"] if self.temperature else []
-        cache = {"cache_implementation": "static"} if self.static_cache else {}
-        return {"do_sample": self.temperature != 0, **cache, **{name: getattr(self, name) for name in names}}
+        options = {
+            "do_sample": self.temperature != 0,
+            "num_beams": self.num_beams,
+            "stop": self.stop,
+            "max_new_tokens": self.max_new_tokens,
+            "num_return_sequences": self.num_return_sequences,
+            "capitals": self.capitals,
+        }
+        if self.temperature:
+            options["temperature"] = self.temperature
+            options["top_k"] = self.top_k
+            options["top_p"] = self.top_p
+        if self.static_cache:
+            options["cache_implementation"] = "static"
+        return options
+
+
+ARGUMENTS = (GenerationArguments,)
 
 
 def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    options = {"dtype": args.dtype}
     if args.dtype == "int8":
         options = {"dtype": torch.float32, "quantization_config": GPT1Int8Config()}
+    else:
+        options = {"dtype": args.dtype}
     family = family_to_generate(args.model)
     model = family.open_language_model(args.model, device_map=args.device, **options)
     return model, family.open_tokenizer(args.model)
 
 
 def read_prompts(path: Path) -> list[str]:
-    if path.suffix in (".csv", ".tsv", ".json", ".jsonl", ".parquet"):
+    if path.suffix in TABLES:
         raise UserError(f"--prompt_file {path} is a table, but a file with a prompt per line is needed. Write one.")
     # Other characters that end lines may stand in a text.
     try:
@@ -95,7 +116,7 @@ def talk(model, tokenizer, args: GenerationArguments) -> None:
         while sys.stdin is not None and (prompt := input("> ")):
             try:
                 (texts,) = continue_prompts(model, tokenizer, [prompt], **args.generation)
-            except ValueError as error:  # a prompt that is too long
+            except UserError as error:  # a prompt that is too long
                 print(error)
             else:
                 print("\n".join(text.lstrip(" ") for text in texts))
@@ -103,17 +124,8 @@ def talk(model, tokenizer, args: GenerationArguments) -> None:
         print()
 
 
-def main(arguments: list[str]) -> None:
-    args = read_with_model("generate", arguments)
-    prompts = args.prompts + (read_prompts(Path(args.prompt_file)) if args.prompt_file else [])
-    with one_save(args.model):
-        model, tokenizer = open_model(args)
-    set_seed(args.seed)
-    if not prompts:
-        talk(model, tokenizer, args)
-        return
-    encode_prompts(model, tokenizer, prompts, args.max_new_tokens)  # refuses any before the first text
-    check_unknown(tokenizer, prompts, "the prompts")
+def write_texts(model, tokenizer, prompts: list[str], args: GenerationArguments) -> None:
+    """Continues the prompts in batches, and writes a line for each."""
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
         for first in range(0, len(prompts), args.batch_size):
             batch = prompts[first : first + args.batch_size]
@@ -123,3 +135,19 @@ def main(arguments: list[str]) -> None:
                 print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
     if args.output_file:
         print(f"written to {args.output_file}")
+
+
+def main(arguments: list[str]) -> None:
+    args = read_with_model("generate", arguments)
+    prompts = list(args.prompts)
+    if args.prompt_file:
+        prompts += read_prompts(Path(args.prompt_file))
+    with one_save(args.model), opening(f"--model {args.model}"):
+        model, tokenizer = open_model(args)
+    set_seed(args.seed)
+    if not prompts:
+        talk(model, tokenizer, args)
+        return
+    encode_prompts(model, tokenizer, prompts, args.max_new_tokens)  # refuses any before the first text
+    check_unknown(tokenizer, prompts, "the prompts")
+    write_texts(model, tokenizer, prompts, args)

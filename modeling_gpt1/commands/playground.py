@@ -4,9 +4,9 @@ r"""A page in the browser to look into a model: its traversal's tokens, its prob
     gpt1 playground --models out/quickstart out/quickstart/pretrained
     gpt1 playground --write_space my-space --models me/reviews me/endings
 
-The page opens the models that `--models` names. Weights are read from safetensors only,
-and no code that comes with a model is run. The folder of `--write_space` has app.py, both packages, requirements.txt,
-and README.md with the settings of a Space. Needs the extra `playground`. See docs/playground.md.
+The page opens the models that `--models` names. Weights are read from safetensors only, and no code that comes with a
+model is run. The folder of `--write_space` has app.py, both packages, requirements.txt, and README.md with the
+settings of a Space. Needs the extra `playground`. See docs/playground.md.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,26 @@ from transformers.hf_argparser import HfArg
 
 from ..playground.page import build_page
 from ..playground.space import write_space
-from .arguments import check_model, parser_of
+from .arguments import parser_of
+from .models import check_model
 
 
 @dataclass
 class PlaygroundArguments:
     """Which models the page offers, and where it is served."""
 
-    models: list[str] = HfArg(default_factory=lambda: ["gpt1-novels"], help="Folders or hub ids; the first is opened.")
+    models: list[str] = HfArg(
+        default_factory=lambda: ["gpt1-novels"],
+        help="Models of the page: folders or hub ids. The first opens.",
+    )
     server_name: str = HfArg(default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all.")
-    server_port: int | None = HfArg(default=None, help="Port. Default: the first free one from 7860.")
-    write_space: str | None = HfArg(default=None, help="Write the files of a Space into this new folder and exit.")
+    server_port: int | None = HfArg(default=None, help="Port to listen on. Default: the first free one from 7860.")
+    write_space: str | None = HfArg(
+        default=None, help="New folder for the files of a Space; they are written and no page opens."
+    )
+
+
+ARGUMENTS = (PlaygroundArguments,)
 
 
 def main(arguments: list[str]) -> None:
@@ -38,8 +47,13 @@ def main(arguments: list[str]) -> None:
     for model in args.models:
         check_model("--models", model)
     page, settings = build_page(args.models)
-    where = {"server_name": args.server_name, "server_port": args.server_port, "share": False}
-    # Gradio's own lines advise what only a program could do.
-    _, url, _ = page.launch(**where, **settings, quiet=True, prevent_thread_lock=True)
+    _, url, _ = page.launch(
+        server_name=args.server_name,
+        server_port=args.server_port,
+        share=False,
+        **settings,
+        quiet=True,  # gradio's own lines advise what only a program could do
+        prevent_thread_lock=True,
+    )
     print(f"The page is at {url}. Ctrl-C ends it.", flush=True)
     page.block_thread()

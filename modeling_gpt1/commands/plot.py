@@ -21,33 +21,51 @@ from ..storage.writing import atomic_file
 from .arguments import parser_of
 
 # Title by metric.
-PANELS = {"loss": "training loss", "eval_perplexity": "held-out perplexity"}
-PANELS |= dict(eval_mlm_loss="held-out loss of masked tokens", eval_denoising_loss="held-out loss of restored tokens")
-PANELS |= {"learning_rate": "learning rate", "grad_norm": "gradient norm"}
-PANELS |= {"tokens_per_second": "tokens per second", "mfu": "model FLOP utilisation"}
+PANELS = {
+    "loss": "training loss",
+    "eval_perplexity": "held-out perplexity",
+    "eval_mlm_loss": "held-out loss of masked tokens",
+    "eval_denoising_loss": "held-out loss of restored tokens",
+    "learning_rate": "learning rate",
+    "grad_norm": "gradient norm",
+    "tokens_per_second": "tokens per second",
+    "mfu": "model FLOP utilisation",
+}
 LOGARITHMIC = ("eval_perplexity", "grad_norm")
+ENDINGS = (".png", ".svg", ".pdf")
+LOG = "trainer_state.json"
 
 
 @dataclass
 class PlotArguments:
     """What to draw, and where to."""
 
-    output_file: str = HfArg(default="curves.png", help="File of the picture: .png, .svg or .pdf.")
+    output_file: str = HfArg(default="curves.png", help="File of the picture, which ends in .png, .svg or .pdf.")
 
     def __post_init__(self):
-        if not self.output_file.endswith((".png", ".svg", ".pdf")):
+        if not self.output_file.endswith(ENDINGS):
             raise UserError(f"--output_file {self.output_file} is no .png, .svg or .pdf. Write one of these endings.")
+
+
+ARGUMENTS = (PlotArguments,)
 
 
 def read_run(folder: Path) -> list[dict]:
     """The records of a run's log, from the folder's state or its newest checkpoint's, whichever has more."""
-    folder = folder.parent if folder.is_file() else folder  # the log itself
-    folders = filter(None, (folder, get_last_checkpoint(folder)))
-    paths = [path for folder in folders if (path := Path(folder, "trainer_state.json")).exists()]
+    if folder.is_file():  # the log itself
+        folder = folder.parent
+    newest = get_last_checkpoint(folder)
+    folders = [folder] if newest is None else [folder, Path(newest)]
+    paths = [path / LOG for path in folders if (path / LOG).exists()]
     if not paths:
-        raise UserError(f"{folder} has no log, trainer_state.json. Pass the `--output_dir` of a run.")
+        raise UserError(f"{folder} has no log, {LOG}. Pass the `--output_dir` of a run.")
     states = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     return max(states, key=lambda state: state["global_step"])["log_history"]
+
+
+def has_figure(record: dict, key: str) -> bool:
+    """Whether a record of a log has a finite figure of a metric."""
+    return math.isfinite(record.get(key, math.nan))
 
 
 def draw(runs: dict[str, list[dict]]):
@@ -57,17 +75,19 @@ def draw(runs: dict[str, list[dict]]):
     """
     from matplotlib.figure import Figure  # imported only to draw
 
-    shown = [key for key in PANELS if any(math.isfinite(r.get(key, math.nan)) for run in runs.values() for r in run)]
+    records = [record for run in runs.values() for record in run]
+    shown = [key for key in PANELS if any(has_figure(record, key) for record in records)]
     if not shown:
         raise UserError(f"Nothing has been logged yet by {', '.join(runs)}; see the --logging_steps of a run.")
-    drawn = [record for run in runs.values() for record in run if any(key in record for key in shown)]
+    drawn = [record for record in records if any(key in record for key in shown)]
     has_tokens = all("num_input_tokens_seen" in record for record in drawn)
     x_key, x_label = ("num_input_tokens_seen", "tokens seen") if has_tokens else ("step", "updates")
     figure = Figure(figsize=(8, 2.7 * len(shown)), layout="constrained")
-    for axes, key in zip(figure.subplots(len(shown), squeeze=False)[:, 0], shown, strict=True):
-        for name, records in runs.items():
-            records = [record for record in records if math.isfinite(record.get(key, math.nan))]
-            axes.plot([record[x_key] for record in records], [record[key] for record in records], ".-", label=name)
+    panels = figure.subplots(len(shown), squeeze=False)[:, 0]
+    for axes, key in zip(panels, shown, strict=True):
+        for name, run in runs.items():
+            points = [(record[x_key], record[key]) for record in run if has_figure(record, key)]
+            axes.plot([x for x, _ in points], [y for _, y in points], ".-", label=name)
         axes.set(title=PANELS[key], xlabel=x_label, yscale="log" if key in LOGARITHMIC else "linear")
         axes.grid(alpha=0.3)
     figure.axes[0].legend()
@@ -76,7 +96,7 @@ def draw(runs: dict[str, list[dict]]):
 
 def main(arguments: list[str]) -> None:
     parser = parser_of("plot")
-    parser.add_argument("runs", nargs="+", type=Path, help="output folders of runs")
+    parser.add_argument("runs", nargs="+", type=Path, help="Output folders of runs.")
     plot_args, positional = parser.read(arguments)
     runs = {str(folder).replace("$", r"\$"): read_run(folder) for folder in positional.runs}  # no formula
     from matplotlib import rc_context

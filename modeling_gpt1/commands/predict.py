@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -38,29 +39,38 @@ from ..inference.predictions import number_of, predict_rows
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.callbacks import readable
-from . import finetune
-from .arguments import OpenedModel, check_unknown, read_with_model, some_texts
+from .finetune.arguments import parse_columns
+from .models import OpenedModel, opening, read_with_model
+from .rows import check_labels, check_unknown, some_texts, warn_of_one_class
 
-FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@]")  # a text that a spreadsheet would run; a number is none
+# A text that a spreadsheet would run; a number is none.
+FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@]")
+# Fields of a prediction, which no column may be called that is copied beside them.
 FIELDS = ("index", "label", "scores", "score", "truncated", "error")
+FAILED = 1  # exit code
 
 
 @dataclass
 class PredictionArguments(OpenedModel):
     """Which rows, and where to write."""
 
-    file: str = HfArg(help="The rows: a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file.")
-    delimiter: str | None = HfArg(default=None, help="What separates the cells of a .csv file. Default: found in it.")
-    output_file: str | None = HfArg(default=None, help="Where to write: .csv, or JSON lines. Default: the terminal.")
-    columns: list[str] = HfArg(default_factory=list, help="role=column pairs, where others than in fine-tuning.")
-    keep: list[str] = HfArg(default_factory=list, help="Columns of the file that the output has, too.")
-    metric_name: str | None = HfArg(default=None, help="Score of labelled rows, such as f1_macro.")
-    skip_bad_rows: bool = HfArg(default=False, help="Exit with 0 even if some rows cannot be read.")
+    file: str = HfArg(help="File of rows to predict: .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet.")
+    delimiter: str | None = HfArg(default=None, help="Delimiter of a .csv file. Default: detect it.")
+    output_file: str | None = HfArg(
+        default=None, help="New file for the predictions, .csv or .jsonl. Default: the terminal, as JSON lines."
+    )
+    columns: list[str] = HfArg(
+        default_factory=list, help="Which column is what, such as text=Message. Default: as in fine-tuning."
+    )
+    keep: list[str] = HfArg(default_factory=list, help="Input columns to copy into the output.")
+    metric_name: str | None = HfArg(
+        default=None, help="Metric of labelled rows, such as f1_macro. Default: that of fine-tuning."
+    )
+    skip_bad_rows: bool = HfArg(default=False, help="Exit with status 0 even if some rows cannot be read.")
     batch_size: int = HfArg(default=32, help="Rows per batch.")
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
 
     def __post_init__(self):
-        super().__post_init__()
         own = [name for name in self.keep if name in FIELDS or name.startswith("score_")]
         if own:
             how = "Rename the column (a label's is then given by --columns label=NAME), or join by `index`"
@@ -69,32 +79,183 @@ class PredictionArguments(OpenedModel):
             raise UserError(f"--output_file {self.output_file} must end in .csv or .jsonl, the form to write.")
 
 
+ARGUMENTS = (PredictionArguments,)
+
+
+def main(arguments: list[str]) -> None:
+    """Exits with status 1 if a row cannot be read."""
+    prediction = Prediction(read_with_model("predict", arguments))
+    prediction.open_model()
+    prediction.read_kept_columns()
+    prediction.write()
+    prediction.report()
+    if prediction.num_bad and not prediction.args.skip_bad_rows:
+        sys.exit(FAILED)
+
+
+class Prediction:
+    """A fine-tuned model, the rows of a file, and what is counted while they are predicted."""
+
+    def __init__(self, args: PredictionArguments) -> None:
+        self.args = args
+        self.num_bad = 0  # rows that cannot be read
+        self.num_cut = 0  # rows that were cut to the maximum length
+        self.labels: Counter[str] = Counter()  # that were predicted
+        self.labelled: list[tuple[Any, Any]] = []  # prediction and label of each labelled row
+
+    # ---- Before a row is predicted
+
+    def open_model(self) -> None:
+        args = self.args
+        code = {"trust_remote_code": args.trust_remote_code}
+        with one_save(args.model):
+            with opening(f"--model {args.model}"):
+                family = family_of_checkpoint(args.model, **code)
+                config = family.open_config(args.model, **code)
+            self.task, self.rows = load_rows(args, config)
+            with opening(f"The tokenizer of {args.model}"):
+                tokenizer = family.open_tokenizer(args.model, **code)
+            both_orders = family.reads_both_orders(config)
+            parts = prepare_finetuning(args.model, self.task, tokenizer, both_orders=both_orders, **code)
+        self.model = parts["model"].eval().to(args.device)
+        self.collator = parts["data_collator"]
+        self.collator.max_length = min(self.collator.max_length, self.collator.tokenizer.model_max_length)
+        check_unknown(self.collator.tokenizer, some_texts(self.rows, self.task), args.file)
+
+    def read_kept_columns(self) -> None:
+        """Reads the columns of --keep, with labels as they are."""
+        self.kept = None
+        if self.args.keep:
+            rows = read_file(self.args.file, delimiter=self.args.delimiter)
+            check_columns(self.args.file, rows.column_names, None, self.args.keep)
+            self.kept = rows.select_columns(self.args.keep)
+
+    # ---- Predicting
+
+    def write(self) -> None:
+        """Predicts the rows and writes a line for each."""
+        output_file = self.args.output_file
+        with atomic_file(output_file) if output_file else nullcontext(sys.stdout) as file:
+            if self.is_table:
+                writer = csv.DictWriter(file, self.column_names(), lineterminator="\n")
+                writer.writeheader()
+                for record in self.records():
+                    writer.writerow(as_cells(record))
+            else:
+                for record in self.records():
+                    print(json.dumps(record, ensure_ascii=False, default=str), file=file, flush=True)
+
+    @property
+    def is_table(self) -> bool:
+        return self.args.output_file is not None and self.args.output_file.endswith(".csv")
+
+    def column_names(self) -> list[str]:
+        """The columns of a .csv file."""
+        if self.task.regression:
+            own = ["score"]
+        else:
+            own = ["label", *([f"score_{name}" for name in self.task.label_names] or ["scores"])]
+        return ["index", *self.args.keep, *own, "truncated", "error"]
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Each row's prediction with the columns of --keep. Counts what the report needs."""
+        predictions = predict_rows(self.rows, self.task, self.model, self.collator, self.args.batch_size)
+        for index, (prediction, row) in enumerate(zip(predictions, self.rows, strict=True)):
+            self.count(prediction, row)
+            yield {"index": index, **self.kept_cells(index), **prediction}
+
+    def kept_cells(self, index: int) -> dict[str, Any]:
+        if self.kept is None:
+            return {}
+        return {name: without_time(cell) for name, cell in self.kept[index].items()}
+
+    def count(self, prediction: dict[str, Any], row: dict[str, Any]) -> None:
+        is_bad = "error" in prediction
+        self.num_bad += is_bad
+        self.num_cut += "truncated" in prediction
+        label = prediction.get("label")
+        if label is not None:
+            self.labels["|".join(label) if isinstance(label, list) else str(label)] += 1
+        if not is_bad and self.collator.is_labelled(row):
+            self.labelled.append((number_of(prediction, self.task), row[self.task.columns["label"]]))
+
+    # ---- After the last row
+
+    def report(self) -> None:
+        """Says how many rows were predicted, the scores of labelled rows, and what looks wrong."""
+        output_file = self.args.output_file
+        print_line = partial(print, file=sys.stdout if output_file else sys.stderr)
+        if output_file or self.num_bad:
+            print_line(self.describe_rows())
+        if self.labelled:
+            print_line(self.describe_scores())
+        warn_of_one_class(self.labels, self.args.file)
+        if self.is_table and self.has_formulas():
+            said = "In front of a text that a spreadsheet would run as a formula stands an apostrophe."
+            print(said, file=sys.stderr)
+        if self.num_cut:
+            length = f"{self.collator.max_length} tokens: those with the field `truncated`."
+            print(f"{self.num_cut} of {len(self.rows)} rows were cut to {length}", file=sys.stderr)
+
+    def describe_rows(self) -> str:
+        line = f"{len(self.rows) - self.num_bad} of {counted(len(self.rows), 'row')} predicted"
+        if self.num_bad:
+            line += f", {self.num_bad} could not be read: those with the field `error`"
+        if self.args.output_file:
+            line += f"; written to {self.args.output_file}"
+        return line
+
+    def describe_scores(self) -> str:
+        predictions, labels = np.array(self.labelled).swapaxes(0, 1)
+        scores: dict[str, float] = {}
+        for name in self.task.metrics:
+            scores |= compute(name, predictions, labels)
+        have = "has" if len(self.labelled) == 1 else "have"
+        return f"{counted(len(self.labelled), 'row')} {have} a label · {readable(scores)}"
+
+    def has_formulas(self) -> bool:
+        kept = chain.from_iterable(self.rows[name] for name in self.args.keep)
+        return any(isinstance(text, str) and FORMULA.match(text) for text in chain(self.labels, kept))
+
+
 def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task, Dataset]:
     """The task that a fine-tuned folder stores, and the file's rows, whose labels are numbers if all can be."""
-    given = finetune.parse_columns(args.columns)
+    given = parse_columns(args.columns)
     columns = {**(config.columns or {}), **given}
     has_head = family_of_config(config).has_task(config)
     if config.traversal is None or not columns or not has_head:
         lacks = "traversal or no columns (--columns) of a task" if has_head else "task head at [e]"
         raise UserError(f"{args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
-    options = {"regression": is_regression(config), "label_names": list(config.id2label.values())}
-    load = partial(load_files, traversal=config.traversal, delimiter=args.delimiter, **options)
     try:
-        task, splits = load({"test": args.file}, columns=columns)
-        task = finetune.check_labels(task, splits, config)
-    except ValueError as error:
-        task, splits = load({"test": args.file}, columns={**columns, "label": "no column"})
-        task = finetune.check_labels(task, splits, config)
+        task, rows = read_rows(args, config, columns)
+    except UserError as error:
+        task, rows = read_rows(args, config, {**columns, "label": "no column"})
         print(f"The predictions have no score. {error}", file=sys.stderr)
     else:
         if args.metric_name or "label" in given:
-            check_columns(args.file, splits["test"].column_names, "label", task.columns["label"])
-    return replace(task, metrics=(args.metric_name,)) if args.metric_name else task, splits["test"]
+            check_columns(args.file, rows.column_names, "label", task.columns["label"])
+    if args.metric_name:
+        task = replace(task, metrics=(args.metric_name,))
+    return task, rows
+
+
+def read_rows(args: PredictionArguments, config: PreTrainedConfig, columns: dict) -> tuple[Task, Dataset]:
+    """The file's rows, with the task that columns and configuration make."""
+    task, splits = load_files(
+        {"test": args.file},
+        config.traversal,
+        columns,
+        delimiter=args.delimiter,
+        regression=is_regression(config),
+        label_names=list(config.id2label.values()),
+    )
+    return check_labels(task, splits, config), splits["test"]
 
 
 def as_cells(record: dict) -> dict:
     """A record as a line of a .csv file."""
-    cells, label, scores = dict(record), record.get("label"), record.get("scores")
+    cells = dict(record)
+    label, scores = record.get("label"), record.get("scores")
     if isinstance(scores, dict):
         del cells["scores"]
         cells |= {f"score_{name}": score for name, score in scores.items()}
@@ -102,68 +263,15 @@ def as_cells(record: dict) -> dict:
         cells["scores"] = " ".join(map(str, scores))
     if isinstance(label, list):
         cells["label"] = "|".join(label)
-    return {key: f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for key, cell in cells.items()}
+    return {key: without_formula(cell) for key, cell in cells.items()}
+
+
+def without_formula(cell: Any) -> Any:
+    """A text that a spreadsheet would run, behind an apostrophe; any other cell as it is."""
+    is_formula = isinstance(cell, str) and FORMULA.match(cell)
+    return f"'{cell}" if is_formula else cell
 
 
 def without_time(cell: Any) -> Any:
     """A date as it was written, where the reader of JSON has made a time of it."""
     return str(cell).removesuffix(" 00:00:00") if isinstance(cell, datetime) else cell
-
-
-def main(arguments: list[str]) -> None:
-    args = read_with_model("predict", arguments)
-    with one_save(args.model):
-        family = family_of_checkpoint(args.model, trust_remote_code=args.trust_remote_code)
-        config = family.open_config(args.model, args.trust_remote_code)
-        task, rows = load_rows(args, config)
-        opening = {"both_orders": family.reads_both_orders(config), "trust_remote_code": args.trust_remote_code}
-        parts = prepare_finetuning(args.model, task, **opening)
-    model, collator = parts["model"].eval().to(args.device), parts["data_collator"]
-    collator.max_length = min(collator.max_length, collator.tokenizer.model_max_length)
-    check_unknown(collator.tokenizer, some_texts(rows, task), args.file)
-    if args.keep:
-        kept = read_file(args.file, delimiter=args.delimiter)  # with labels as they are
-        check_columns(args.file, kept.column_names, None, args.keep)
-        kept = kept.select_columns(args.keep)
-    num_bad = num_cut = 0
-    predicted, answered = Counter(), []  # labels; pairs of prediction and label
-    with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
-        writer = None
-        if args.output_file and args.output_file.endswith(".csv"):
-            scores = [f"score_{name}" for name in task.label_names] or ["scores"]
-            cells = ["score"] if task.regression else ["label", *scores]
-            writer = csv.DictWriter(file, ["index", *args.keep, *cells, "truncated", "error"], lineterminator="\n")
-            writer.writeheader()
-        predictions = predict_rows(rows, task, model, collator, args.batch_size)
-        for place, (found, row) in enumerate(zip(predictions, rows, strict=True)):
-            cells = {name: without_time(cell) for name, cell in kept[place].items()} if args.keep else {}
-            record = {"index": place, **cells, **found}
-            num_bad += "error" in found
-            num_cut += "truncated" in found
-            if (label := found.get("label")) is not None:
-                predicted.update(["|".join(label) if isinstance(label, list) else str(label)])
-            if "error" not in found and collator.is_labelled(row):
-                answered.append((number_of(found, task), row[task.columns["label"]]))
-            if writer is None:
-                print(json.dumps(record, ensure_ascii=False, default=str), file=file, flush=True)
-            else:
-                writer.writerow(as_cells(record))
-    tell = partial(print, file=sys.stdout if args.output_file else sys.stderr)
-    bad = f", {num_bad} could not be read: those with the field `error`" if num_bad else ""
-    if args.output_file or bad:
-        where = f"; written to {args.output_file}" if args.output_file else ""
-        tell(f"{len(rows) - num_bad} of {counted(len(rows), 'row')} predicted{bad}{where}")
-    if answered:
-        scores = {}
-        for name in task.metrics:
-            scores |= compute(name, *np.array(answered).swapaxes(0, 1))
-        tell(f"{counted(len(answered), 'row')} {'has' if len(answered) == 1 else 'have'} a label · {readable(scores)}")
-    finetune.warn_of_one_class(predicted, args.file)
-    texts = chain(predicted, *(rows[name] for name in args.keep))
-    if writer is not None and any(isinstance(text, str) and FORMULA.match(text) for text in texts):
-        print("In front of a text that a spreadsheet would run as a formula stands an apostrophe.", file=sys.stderr)
-    if num_cut:
-        length = f"{collator.max_length} tokens: those with the field `truncated`."
-        print(f"{num_cut} of {len(rows)} rows were cut to {length}", file=sys.stderr)
-    if num_bad and not args.skip_bad_rows:
-        sys.exit(1)

@@ -25,26 +25,37 @@ class PushArguments:
     """What is uploaded, and where to."""
 
     repo_id: str = HfArg(help="Repository of the hub, such as me/books. It is made if it does not exist.")
-    branches: bool = HfArg(default=False, help="Upload the saved checkpoints, too, each to a branch of its name.")
-    revision: str | None = HfArg(default=None, help="Branch of the run itself. Default: main.")
+    branches: bool = HfArg(default=False, help="Upload each saved checkpoint, too, to a branch of its name.")
+    revision: str | None = HfArg(default=None, help="Branch for the run itself. Default: main.")
     private: bool = HfArg(default=False, help="Make a repository that others do not see.")
+
+
+ARGUMENTS = (PushArguments,)
 
 
 def main(arguments: list[str]) -> None:
     parser = parser_of("push")
-    parser.add_argument("folder", help="the folder of the run")
+    parser.add_argument("folder", help="Folder of the run.")
     args, positional = parser.read(arguments)
     folder = positional.folder
     if not Path(folder, "config.json").is_file():
         raise UserError(f"{folder} is no folder with a config.json. Write the folder of a run after `gpt1 push`.")
-    places = [(Path(folder, name), name) for name in saved_revisions(folder)] if args.branches else []
-    if args.branches and not places:
-        raise UserError(f"{folder} has no folders chck_…. Train with --save_at_words, or leave --branches out.")
-    more = [flag for flag in ("branches", "private") if getattr(args, flag)]
-    with explained(args.repo_id, folder, args.revision, more=[f"--{flag}" for flag in more]):
+    places = places_to_push(folder, args)
+    repeated_flags = [f"--{flag}" for flag in ("branches", "private") if getattr(args, flag)]
+    with explained(args.repo_id, folder, args.revision, more=repeated_flags):
         repo_id = hf_api().create_repo(args.repo_id, private=args.private, exist_ok=True).repo_id
-        for path, branch in [*places, (Path(folder), args.revision)]:
+        for path, branch in places:
             if branch is not None:
                 hf_api().create_branch(repo_id, branch=branch, exist_ok=True)
             upload(str(path), repo_id, branch, commit_message="Upload model")
             print(f"{path} is in {repo_id}, branch {branch or 'main'}", flush=True)
+
+
+def places_to_push(folder: str, args: PushArguments) -> list[tuple[Path, str | None]]:
+    """Each folder to upload with its branch: the saved checkpoints, in the order of their words, then the run."""
+    places: list[tuple[Path, str | None]] = []
+    if args.branches:
+        places += [(Path(folder, name), name) for name in saved_revisions(folder)]
+        if not places:
+            raise UserError(f"{folder} has no folders chck_…. Train with --save_at_words, or leave --branches out.")
+    return [*places, (Path(folder), args.revision)]

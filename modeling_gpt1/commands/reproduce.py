@@ -22,7 +22,8 @@ from datasets import disable_progress_bars
 from tokenization.errors import UserError
 
 from ..reproduction.arguments import PASSED_ON, PRETRAIN, REHEARSAL, ReproduceArguments, as_settings
-from .arguments import CommandParser, check_model, parser_of
+from .arguments import CommandParser, parser_of
+from .models import check_model
 
 
 def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, CommandParser]:

@@ -1,104 +1,52 @@
-"""What the commands that train share: opening a model, resuming a run, writing its results."""
+"""What the commands that train share: the checks of a run's folder, its log, training, and writing its results."""
 
-import ast
-import dataclasses
 import logging
 import shlex
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass
 from glob import has_magic
 from pathlib import Path
 from typing import Any
 
 import transformers
-from huggingface_hub.errors import StrictDataclassError
 from tqdm.auto import tqdm
-from transformers import PreTrainedConfig, Trainer, TrainerCallback, TrainerState, TrainingArguments
-from transformers.hf_argparser import HfArg
+from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_utils import has_length
 
 from tokenization.errors import UserError
 from tokenization.wording import counted, nearest
 
-from .. import GPT1Config
-from ..families import FAMILIES, without_adapter
+from ..families import without_adapter
 from ..inference.devices import accelerator_name
+from ..training.arguments import rows_per_update
 from ..training.callbacks import ProgressBar, ReadableLog
 from ..training.checkpoint import OF_OPTIMIZER, checkpoint_to_resume, newest_whole_checkpoint
 from .arguments import CommandParser, read_settings, with_flags
 
 logger = logging.getLogger(__name__)
-# Fields of the configuration that follow from the tokenizer and the data.
-DERIVED_FIELDS = ("vocab_size", "traversal", "columns", "num_labels", "id2label", "label2id", "problem_type")
 SETTINGS = "run.yaml"
 # Results that a run writes beside its model.
-WRITTEN = "train_results.json eval_results.json predict_results.json all_results.json predictions.jsonl "
-WRITTEN += "predictions_test_matched.jsonl predictions_test_mismatched.jsonl eval_predictions.jsonl "
-WRITTEN += "eval_predictions_validation_matched.jsonl eval_predictions_validation_mismatched.jsonl"
-
-
-@dataclass
-class ModelArguments:
-    """Where model and tokenizer come from."""
-
-    model: str | None = HfArg(default=None, help="Folder, hub id, or gpt1-novels; none: a fresh model.")
-    config_overrides: str | None = HfArg(default=None, help="Of a fresh model: hidden_size=256,num_hidden_layers=4.")
-    family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": ["gpt1", "gpt1-lstm"]})
-    tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: the model's.")
-    allow_unknown_text: bool = HfArg(default=False, help="Train even if the tokenizer knows less than half of a text.")
-    license: str | None = HfArg(default=None, help="Licence in the card, such as mit.")
-    language: str | None = HfArg(default=None, help="Language in the card, such as en.")
-
-    def __post_init__(self):
-        for flag, value in (("--config_overrides", self.config_overrides), ("--family", self.family)):
-            if self.model is not None and value is not None:
-                raise UserError(f"{flag} {value} describes a fresh model, not --model {self.model}. Leave one out.")
-        if self.model is None:
-            self.fresh_config()  # a wrong configuration is told at once
-
-    def fresh_config(self, tokenizer: transformers.PreTrainedTokenizerBase | None = None) -> PreTrainedConfig:
-        """The configuration given by --family and --config_overrides."""
-        family = FAMILIES[self.family or "gpt1"]
-        overrides = parse_overrides(self.config_overrides or "", family.config_class, family.common_sizes)
-        try:
-            config = family.make_config(tokenizer, **overrides)
-            family.check_sizes(config)
-        except (StrictDataclassError, TypeError, ValueError) as error:
-            reason = error if isinstance(error, ValueError) else error.__cause__ or error
-            raise UserError(f"--config_overrides {self.config_overrides}: {str(reason).rstrip('.')}.") from error
-        return config
-
-
-def parse_overrides(
-    text: str, config_class: type[PreTrainedConfig] = GPT1Config, more: Collection[str] = ()
-) -> dict[str, Any]:
-    """`"hidden_size=256,resid_pdrop=0.0"` as keyword arguments of the configuration; `more` are names it has not."""
-    fields = (config_field.name for config_field in dataclasses.fields(config_class))
-    whole = {*fields, *more} - {*DERIVED_FIELDS}
-    known = {*whole, *config_class.attribute_map} - {*DERIVED_FIELDS}
-    overrides = {}
-    for pair in filter(None, map(str.strip, text.split(","))):
-        name, _, value = map(str.strip, pair.partition("="))
-        if name not in known or not value:
-            near = nearest(name, whole - {name}) or nearest(name, known - {name})
-            raise UserError(
-                f"--config_overrides has {pair!r}{near}; field=value is needed, of a field of {config_class.__name__}"
-                " such as hidden_size=256 that does not come from the tokenizer or the data."
-            )
-        try:
-            is_word = value.lower() in ("true", "false", "none")
-            overrides[name] = ast.literal_eval(value.capitalize() if is_word else value)
-        except (ValueError, SyntaxError):  # a bare word, such as the name of an activation
-            overrides[name] = value
-    return overrides
+RESULTS = (
+    "train_results.json",
+    "eval_results.json",
+    "predict_results.json",
+    "all_results.json",
+    "predictions.jsonl",
+    "predictions_test_matched.jsonl",
+    "predictions_test_mismatched.jsonl",
+    "eval_predictions.jsonl",
+    "eval_predictions_validation_matched.jsonl",
+    "eval_predictions_validation_mismatched.jsonl",
+)
+PRECISIONS = {"no": "float32", "bf16": "bfloat16"}
+NUM_LOGS = 10  # of a run that is shorter than that many logging_steps
 
 
 def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | None:
     """Checks that the run may write to the output folder; returns the complete checkpoint that it resumes from.
 
-    These settings of the data must be those of the run. A file may move, but not change its name; behind a folder's
-    pattern the folder's name counts, too.
+    These settings of the data must be those of the run before. A file may move, but not change its name; of a pattern
+    the folder's name must stay, too.
     """
     folder = Path(args.output_dir)
     if folder.is_file():
@@ -107,19 +55,32 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
         how = "--resume_from_checkpoint auto to resume the run that wrote it"
         raise UserError(f"--output_dir {folder} is not empty. Pass {how}, or pass another folder.")
     checkpoint = checkpoint_to_resume(args.resume_from_checkpoint, args.output_dir)
-    settings = checkpoint and Path(checkpoint).parent / SETTINGS
-    before = read_settings(settings) if settings and settings.is_file() else {}
-    for name in [name for name in data if name in before]:
-        was, now = (list(map(str, x if isinstance(x, list) else [x])) for x in (before[name], data[name]))
-        if list(map(names_in, was)) != list(map(names_in, now)):
-            told = f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with"
-            raise UserError(f"{told} {' '.join(now)}. Pass what that run had, or another --output_dir.")
+    if checkpoint is not None:
+        check_same_data(checkpoint, data)
     return checkpoint
+
+
+def check_same_data(checkpoint: str, data: dict[str, Any]) -> None:
+    """Checks that a checkpoint was trained with the same settings of the data, as far as its run wrote them."""
+    settings = Path(checkpoint).parent / SETTINGS
+    before = read_settings(settings) if settings.is_file() else {}
+    for name, value in data.items():
+        if name not in before:
+            continue
+        was, now = as_texts(before[name]), as_texts(value)
+        if [names_in(text) for text in was] != [names_in(text) for text in now]:
+            trained = f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with"
+            raise UserError(f"{trained} {' '.join(now)}. Pass what that run had, or another --output_dir.")
+
+
+def as_texts(value: Any) -> list[str]:
+    return [str(item) for item in (value if isinstance(value, list) else [value])]
 
 
 def names_in(path: str) -> tuple[str, ...]:
     """The last name of a path; of a pattern, such as `books/*.txt`, also its folder's."""
-    return Path(path).parts[-2 if has_magic(Path(path).name) else -1 :]
+    parts = Path(path).parts
+    return parts[-2:] if has_magic(Path(path).name) else parts[-1:]
 
 
 def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:
@@ -151,40 +112,58 @@ def set_up_logging(args: TrainingArguments, parser: CommandParser) -> None:
 
 
 class RunCallback(TrainerCallback):
-    """Says at its start what a run will do and keeps its settings, and logs a short run about ten times."""
+    """Logs at its start what a run will do and keeps its settings, and logs a short run about ten times."""
 
     def __init__(self, lines: list[str], checkpoint: str | None, parser: CommandParser) -> None:
-        self.lines, self.checkpoint, self.parser, self.is_finished = lines, checkpoint, parser, False
+        self.lines = lines
+        self.checkpoint = checkpoint
+        self.parser = parser
+        self.is_finished = False  # whether the checkpoint has all updates
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.is_finished = state.global_step >= state.max_steps
-        is_default = (args.logging_strategy, args.logging_steps) == ("steps", TrainingArguments.logging_steps)
-        self.is_short = is_default and state.max_steps < 10 * args.logging_steps
-        if self.is_short:  # evaluations that follow it by default have their own by now
-            args.logging_steps = max(1, state.max_steps // 10)
-        state.compute_steps(args, state.max_steps)  # a resumed run logs and saves as often as it is told now
-        rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        plan = f"training: {counted(state.max_steps, 'update')} of {counted(rows, 'row')}"
-        if has_length(train_dataloader):
-            passes = state.max_steps * args.gradient_accumulation_steps / max(len(train_dataloader), 1)
-            plan += f", {passes:.3g} epoch{'s' if round(passes, 2) != 1 else ''}"
-        how = "" if self.checkpoint is None else f"; goes on from {self.checkpoint}"
-        last = f"finished: {self.checkpoint} has {counted(state.global_step, 'update')} of {state.max_steps:,} asked"
-        plan = f"{last}; nothing is left to train" if self.is_finished else f"{plan}, into {args.output_dir}{how}"
+        self.log_short_runs_often(args, state)
+        plan = self.describe_end(state) if self.is_finished else self.describe_plan(args, state, train_dataloader)
         for line in (*self.lines, plan):
             logger.info(line)
         if self.is_finished:
             return
         self.parser.settings |= {name: getattr(args, name) for name in OF_OPTIMIZER}  # a checkpoint has its own
         self.parser.write_settings(Path(args.output_dir, SETTINGS))
-        if args.should_log and (warm_up := args.get_warmup_steps(state.max_steps)) >= state.max_steps:
-            logger.warning(
-                f"The warm-up of {counted(warm_up, 'update')} does not end within the {state.max_steps:,} of the run: "
-                "its learning rate stays small. Pass --warmup_steps, such as 0.05 for a twentieth."
-            )
+        if args.should_log:
+            warn_of_warm_up(args, state)
+
+    def log_short_runs_often(self, args: TrainingArguments, state: TrainerState) -> None:
+        is_default = (args.logging_strategy, args.logging_steps) == ("steps", TrainingArguments.logging_steps)
+        self.is_short = is_default and state.max_steps < NUM_LOGS * args.logging_steps
+        if self.is_short:  # evaluations that follow it by default have their own by now
+            args.logging_steps = max(1, state.max_steps // NUM_LOGS)
+        state.compute_steps(args, state.max_steps)  # a resumed run logs and saves as often as it is told now
+
+    def describe_end(self, state: TrainerState) -> str:
+        done = f"{self.checkpoint} has {counted(state.global_step, 'update')} of {state.max_steps:,}"
+        return f"finished: {done}; nothing is left to train"
+
+    def describe_plan(self, args: TrainingArguments, state: TrainerState, train_dataloader: Any) -> str:
+        plan = f"training: {counted(state.max_steps, 'update')} of {counted(rows_per_update(args), 'row')}"
+        if has_length(train_dataloader):
+            epochs = state.max_steps * args.gradient_accumulation_steps / max(len(train_dataloader), 1)
+            plan += f", {epochs:.3g} {'epoch' if round(epochs, 2) == 1 else 'epochs'}"
+        plan += f", into {args.output_dir}"
+        return plan if self.checkpoint is None else f"{plan}; resumed from {self.checkpoint}"
 
     def on_step_end(self, args, state, control, **kwargs):
         control.should_log |= self.is_short and state.global_step == state.max_steps
+
+
+def warn_of_warm_up(args: TrainingArguments, state: TrainerState) -> None:
+    """Warns of a learning rate that rises until the run ends."""
+    warm_up = args.get_warmup_steps(state.max_steps)
+    if warm_up >= state.max_steps:
+        logger.warning(
+            f"The warm-up of {counted(warm_up, 'update')} does not end within the {state.max_steps:,} of the run: "
+            "its learning rate stays small. Pass --warmup_steps, such as 0.05 for a twentieth."
+        )
 
 
 def use_readable_log(trainer: Trainer, evaluated: str = "") -> None:
@@ -197,16 +176,17 @@ def use_readable_log(trainer: Trainer, evaluated: str = "") -> None:
 
 def describe_start(trainer: Trainer, start: str | None) -> str:
     """The model, where it comes from, and what computes it."""
-    args = trainer.args
-    precision = {"no": "float32", "bf16": "bfloat16"}.get(trainer.accelerator.mixed_precision, "mixed precision")
+    model, args = trainer.model, trainer.args
+    num_parameters, num_trained = model.num_parameters(), model.num_parameters(only_trainable=True)
+    parameters = f"{num_parameters:,} parameters"
+    if num_trained < num_parameters:
+        parameters += f" ({num_trained:,} of them trained)"
+    origin = "new" if start is None else f"from {start}"
     device = "CPU" if args.device.type == "cpu" else accelerator_name()
-    processes = f" in {args.world_size} processes" if args.world_size > 1 else ""
-    every, trained = (trainer.model.num_parameters(only_trainable=which) for which in (False, True))
-    share = f" ({trained:,} of them trained)" if trained < every else ""
-    return (
-        f"model: {type(without_adapter(trainer.model)).__name__}, {every:,} parameters{share}, "
-        f"{'fresh' if start is None else f'from {start}'}; on {device}{processes}, {precision}"
-    )
+    if args.world_size > 1:
+        device += f" in {args.world_size} processes"
+    precision = PRECISIONS.get(trainer.accelerator.mixed_precision, "mixed precision")
+    return f"model: {type(without_adapter(model)).__name__}, {parameters}, {origin}; on {device}, {precision}"
 
 
 def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str | None, parser: CommandParser) -> bool:
@@ -214,30 +194,37 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
 
     Returns whether there was anything to train: a run that was finished before keeps its files.
     """
-    args, output = trainer.args, Path(trainer.args.output_dir)
-    # Asked before processes can differ in what they see.
+    output = Path(trainer.args.output_dir)
+    # Looked up before processes can differ in what they see.
     has_results = all((output / name).is_file() for name in ("train_results.json", "trainer_state.json"))
     callback = RunCallback([describe_start(trainer, checkpoint or start), *data], checkpoint, parser)
     trainer.add_callback(callback)
     try:
-        result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+        result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
     except KeyboardInterrupt:
-        for bar in tuple(tqdm._instances):
-            bar.close()  # or the sentence would stand on its line
-        state, newest = trainer.state, newest_whole_checkpoint(args.output_dir)
-        how = f"The same command with --resume_from_checkpoint auto goes on from {newest}"
-        how = "There is no complete checkpoint to go on from" if newest is None else how
-        raise KeyboardInterrupt(f" after update {state.global_step} of {state.max_steps}. {how}") from None
+        raise explain_interruption(trainer) from None
     if callback.is_finished and has_results:
         trainer.state = TrainerState.load_from_json(str(output / "trainer_state.json"))
         return False
-    if args.should_save:
-        for name in WRITTEN.split():  # of earlier weights, and none of a user's
+    if trainer.args.should_save:
+        for name in RESULTS:  # of earlier weights, and none of a user's
             (output / name).unlink(missing_ok=True)
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
     trainer.save_metrics("train", result.metrics)
     return True
+
+
+def explain_interruption(trainer: Trainer) -> KeyboardInterrupt:
+    """The interruption with a text that says how to resume."""
+    for bar in tuple(tqdm._instances):
+        bar.close()  # or the sentence would stand on its line
+    newest = newest_whole_checkpoint(trainer.args.output_dir)
+    if newest is None:
+        how = "There is no complete checkpoint to resume from"
+    else:
+        how = f"The same command with --resume_from_checkpoint auto resumes from {newest}"
+    return KeyboardInterrupt(f" after update {trainer.state.global_step} of {trainer.state.max_steps}. {how}")
 
 
 def publish(trainer: Trainer, start: str | None, following: str, **facts) -> None:

@@ -1,4 +1,4 @@
-r"""Answers tasks without fine-tuning, with the paper's heuristics (section 5).
+r"""Evaluates models without fine-tuning, with the paper's heuristics (section 5).
 
     gpt1 zero-shot --model openai-community/openai-gpt --tasks cola sst2 race
     gpt1 zero-shot --checkpoints out/books --data_dir data --output_file out/curves.json
@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedConfig
 from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
@@ -26,22 +26,28 @@ from ..inference.heuristics import evaluate_zero_shot, get_heuristic, load_quest
 from ..inference.scoring import Scorer, scorer_class_of
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
-from .arguments import OpenedModel, at_revision, check_is_new, check_model, check_unknown, parser_of, some_texts
+from .arguments import parser_of
+from .models import OpenedModel, at_revision, check_is_new, check_model, opening
+from .rows import check_unknown, some_texts
+
+DEFAULT_TASKS = ("cola", "sst2", "race", "story_cloze", "dpr")
 
 
 @dataclass
 class ScoringArguments(OpenedModel):
-    """Which models are asked, and on which rows."""
+    """Which models are evaluated, and on which rows."""
 
-    checkpoints: str | None = HfArg(default=None, help="A run whose checkpoints are all evaluated, not one --model.")
-    tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: the model's.")
-    data_dir: str | None = HfArg(default=None, help="Folder with a folder per task. Default: the rows of the hub.")
-    max_eval_samples: int | None = HfArg(default=None, help="Rows of each task. Default: all.")
-    calibrate: bool = HfArg(default=False, help="Compare answers by what the question adds to them.")
-    seed: int = HfArg(default=0, help="Of the rows that are shown or drawn.")
+    checkpoints: str | None = HfArg(
+        default=None, help="Folder of a run whose checkpoints are all evaluated, in place of --model."
+    )
+    tokenizer_name: str | None = HfArg(default=None, help="Tokenizer: a folder or a hub id. Default: the model's.")
+    data_dir: str | None = HfArg(default=None, help="Folder with a folder per task. Default: download the rows.")
+    max_eval_samples: int | None = HfArg(default=None, help="Rows of each task to evaluate on. Default: all.")
+    calibrate: bool = HfArg(default=False, help="Score an answer by how much the question raises its probability.")
+    seed: int = HfArg(default=0, help="Seed for sampling rows and few-shot examples.")
     batch_tokens: int = HfArg(default=2048, help="Tokens per batch, including padding.")
     dtype: str = HfArg(default="float32", help="Data type of the weights: float32, bfloat16, float16 or auto.")
-    trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of the hub brings.")
+    trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
 
     def __post_init__(self):
         if (self.model is None) == (self.checkpoints is None):
@@ -49,47 +55,87 @@ class ScoringArguments(OpenedModel):
             raise UserError(f"Exactly one of --model and --checkpoints is needed, but {given} given.")
         if self.checkpoints is not None and self.revision is not None:
             raise UserError("--checkpoints evaluates all that a run has saved. Pass --revision with --model.")
-        super().__post_init__()
 
     def models(self) -> list[dict]:
         """Each model; of a run also the updates and the tokens seen of each."""
+        self.choose_device()
+        if self.checkpoints is not None:
+            return saved_checkpoints(self.checkpoints)
         self.model = at_revision(self.model, self.revision)
         check_model("--model", self.model)
-        trust = {"trust_remote_code": self.trust_remote_code}
-        config = AutoConfig.from_pretrained(self.model, **trust) if Path(self.model or "-").is_dir() else None
-        if config is not None and family_of_config(config).has_task(config):
-            how = f"`gpt1 finetune --model {shlex.quote(self.model)} --do_eval --validation_file FILE`"
-            print(f"The language model of {self.model} is asked; {how} scores its task head.", file=sys.stderr)
-        return [{"model": self.model}] if self.checkpoints is None else saved_checkpoints(self.checkpoints)
+        if Path(self.model).is_dir():
+            config = self.open_config(self.model)
+            if family_of_config(config).has_task(config):
+                how = f"`gpt1 finetune --model {shlex.quote(self.model)} --do_eval --validation_file FILE`"
+                said = f"The language model of {self.model} is evaluated; {how} evaluates its task head."
+                print(said, file=sys.stderr)
+        return [{"model": self.model}]
+
+    def open_config(self, model: str) -> PreTrainedConfig:
+        with opening(f"--model {model}"):
+            return AutoConfig.from_pretrained(model, trust_remote_code=self.trust_remote_code)
 
     def load_scorer(self, model: str, scorer_class: type[Scorer] | None = None, **options) -> Scorer:
         """Opens a model to score texts, as its architecture does unless a class says otherwise."""
-        trust = {"trust_remote_code": self.trust_remote_code}
         with one_save(model):
-            tokenizer = open_tokenizer(self.tokenizer_name or model)
-            config = AutoConfig.from_pretrained(model, **trust)
-            scorer_class = scorer_class or scorer_class_of(config)
-            loaded = family_of_config(config).open_language_model(model, dtype=self.dtype, **trust)
+            config = self.open_config(model)
+            with opening(f"--model {model}"):
+                tokenizer = open_tokenizer(self.tokenizer_name or model)
+                loaded = family_of_config(config).open_language_model(
+                    model, dtype=self.dtype, trust_remote_code=self.trust_remote_code
+                )
+        scorer_class = scorer_class or scorer_class_of(config)
         return scorer_class(loaded.to(self.device), tokenizer, batch_tokens=self.batch_tokens, **options)
 
 
 @dataclass
 class ZeroShotArguments(ScoringArguments):
-    """What to ask which models, and how."""
+    """Which tasks, and how they are evaluated."""
 
-    tasks: list[str] = HfArg(default_factory=lambda: "cola sst2 race story_cloze dpr".split(), help="Names of tasks.")
-    max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold and for few-shot examples.")
+    tasks: list[str] = HfArg(default_factory=lambda: [*DEFAULT_TASKS], help="Names of tasks.")
+    max_train_samples: int | None = HfArg(
+        default=None, help="Training rows for CoLA's threshold and few-shot examples. Default: all."
+    )
     num_shots: int = HfArg(default=0, help="Few-shot examples before each row.")
-    output_file: str = HfArg(default="zero_shot.json", help="The results.")
+    output_file: str = HfArg(default="zero_shot.json", help="New file for the results, as JSON.")
 
 
-def ask(scorer: Scorer, name: str, split: str, rows: list, train_rows: list, arguments: ZeroShotArguments) -> dict:
+ARGUMENTS = (ZeroShotArguments,)
+
+
+def evaluate_task(scorer: Scorer, name: str, questions: tuple, arguments: ZeroShotArguments) -> dict:
+    """The metrics of a model on a task, with what they are compared with and the numbers of rows."""
+    split, rows, train_rows = questions
     heuristic = get_heuristic(name)
-    options = {option: getattr(arguments, option) for option in ("num_shots", "calibrate", "seed")}
-    result = evaluate_zero_shot(scorer, heuristic, rows, train_rows, **options)
-    about = {field: getattr(heuristic, field) for field in ("metric", "chance", "best_known")}
-    counts = {"split": split, "num_rows": len(rows), "num_train_rows": len(train_rows)}
-    return {**result.metrics, **about, **counts, "threshold": result.threshold}
+    result = evaluate_zero_shot(
+        scorer,
+        heuristic,
+        rows,
+        train_rows,
+        num_shots=arguments.num_shots,
+        calibrate=arguments.calibrate,
+        seed=arguments.seed,
+    )
+    return {
+        **result.metrics,
+        "metric": heuristic.metric,
+        "chance": heuristic.chance,
+        "best_known": heuristic.best_known,
+        "split": split,
+        "num_rows": len(rows),
+        "num_train_rows": len(train_rows),
+        "threshold": result.threshold,
+    }
+
+
+def describe(model: dict, method: str, tasks: dict[str, dict]) -> str:
+    """A line about the results of a model."""
+    where = model["model"] if model.get("step") is None else counted(model["step"], "update")
+    figures = [
+        f"{name} {of['metric']} {of[of['metric']]:.3f} (normalised {of['normalised']:+.2f})"
+        for name, of in tasks.items()
+    ]
+    return f"{where} ({method}): {', '.join(figures)}"
 
 
 def main(arguments: list[str]) -> None:
@@ -99,21 +145,18 @@ def main(arguments: list[str]) -> None:
     models = args.models()
     names = [get_heuristic(name).task.name for name in args.tasks]
     limits = (args.max_eval_samples, args.max_train_samples)
-    tasks = {name: load_questions(name, args.data_dir, args.num_shots, limits, args.seed) for name in names}
+    questions = {name: load_questions(name, args.data_dir, args.num_shots, limits, args.seed) for name in names}
     results = []
     for model in models:
         scorer = args.load_scorer(model["model"])
-        for name, (_, rows, _) in tasks.items() if not results else ():
-            check_unknown(scorer.tokenizer, some_texts(rows, get_heuristic(name).task), f"task {name}")
-        answers = {name: ask(scorer, name, *of_task, args) for name, of_task in tasks.items()}
-        results.append({**model, "method": scorer.method, "tasks": answers})
-        where = model["model"] if model.get("step") is None else counted(model["step"], "update")
-        figures = (
-            f"{name} {of['metric']} {of[of['metric']]:.3f} (normalised {of['normalised']:+.2f})"
-            for name, of in answers.items()
-        )
-        print(f"{where} ({scorer.method}): {', '.join(figures)}", flush=True)
-        write_atomically(args.output_file, json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n")
+        if not results:  # the checkpoints of a run have one tokenizer
+            for name, (_, rows, _) in questions.items():
+                check_unknown(scorer.tokenizer, some_texts(rows, get_heuristic(name).task), f"task {name}")
+        tasks = {name: evaluate_task(scorer, name, of_task, args) for name, of_task in questions.items()}
+        results.append({**model, "method": scorer.method, "tasks": tasks})
+        print(describe(model, scorer.method, tasks), flush=True)
+        content = {"settings": asdict(args), "results": results}
+        write_atomically(args.output_file, json.dumps(content, indent=2) + "\n")
     # Neither the results nor a run's own settings have this ending.
     parser.write_settings(Path(args.output_file).with_suffix(".run.yaml"))
     print(f"written to {args.output_file}")

@@ -17,6 +17,8 @@ from huggingface_hub.errors import HfHubHTTPError
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
 
+from tokenization.errors import UserError
+
 logger = logging.get_logger(__name__)
 
 # Pickles run code when they are opened. A run's pickles, such as the optimizer's state in checkpoints, also hold paths
@@ -36,7 +38,7 @@ SECRET = re.compile(r"Bearer\s.*|hf_(?!api\b|file_system\b|hub_\w+\b)[\w.-]+")
 REMEDY = "Mend the cause (`hf auth login` or HF_TOKEN gives a token that may write)"
 
 
-class PushError(OSError):
+class PushError(UserError, OSError):
     """An upload failed; all that it should have uploaded is still on this machine."""
 
 

@@ -30,16 +30,18 @@ AVERAGES = ("_macro", "_micro", "_weighted", "_samples", "_ovr", "_ovo")  # endi
 class _SharedArguments(TrainingArguments):
     """Arguments that both trainers add or change."""
 
-    output_dir: str = HfArg(default="trainer_output", help="Folder for checkpoints, model, card and results.")
+    output_dir: str = HfArg(default="trainer_output", help="Folder of the run. Default: trainer_output.")
     weight_decay: float = HfArg(default=0.01, help="Decoupled weight decay of matrices.")
-    max_grad_norm: float = HfArg(default=1.0, help="Gradients are clipped to this norm.")
-    ddp_find_unused_parameters: bool | None = HfArg(default=False, help="Every parameter takes part in the loss.")
+    max_grad_norm: float = HfArg(default=1.0, help="Norm that gradients are clipped to.")
+    ddp_find_unused_parameters: bool | None = HfArg(
+        default=False, help="Let DDP look for parameters without a gradient."
+    )
     # Trainer writes this into the model's configuration, so its own default would disable the cache in `generate`.
-    use_cache: bool = HfArg(default=True, help="The saved model generates with a key-value cache.")
+    use_cache: bool = HfArg(default=True, help="Let the saved model generate with a key-value cache.")
     # With the filter, Trainer replaces a loss that is not finite in its log by that of earlier updates, or by 0.
-    logging_nan_inf_filter: bool = HfArg(default=False, help="Log others in place of losses that are not finite.")
-    hub_strategy: str = HfArg(default="end", help="When to push; checkpoints would hold pickles.")
-    pack_sequences: bool = HfArg(default=True, help="Skip padding, compute a shared context once.")
+    logging_nan_inf_filter: bool = HfArg(default=False, help="Log earlier losses where one is not finite.")
+    hub_strategy: str = HfArg(default="end", help="When to upload; only end, because checkpoints hold pickles.")
+    pack_sequences: bool = HfArg(default=True, help="Skip padding, and compute a shared context once.")
 
     def __post_init__(self):
         if self.greater_is_better is None and self.metric_for_best_model is not None:
@@ -77,17 +79,19 @@ class GPT1TrainingArguments(_SharedArguments):
         (6.25e-05, 32)
     """
 
-    lm_coef: float | None = HfArg(default=None, help="Weight of the auxiliary loss. Default: the model's own (0.5).")
+    lm_coef: float | None = HfArg(default=None, help="Weight of the auxiliary loss. Default: the model's, 0.5.")
     learning_rate: float = HfArg(default=6.25e-5, help="Peak learning rate.")
-    per_device_train_batch_size: int = HfArg(default=32, help="Examples per device and micro-batch.")
+    per_device_train_batch_size: int = HfArg(default=32, help="Examples per device and batch.")
     num_train_epochs: float = HfArg(default=3.0, help="Epochs of training.")
-    lr_scheduler_type: str = HfArg(default="linear", help="Learning-rate schedule.")
-    warmup_steps: float = HfArg(default=0.002, help="Warm-up: updates, or below 1 a fraction of all.")
-    train_sampling_strategy: str = HfArg(default="group_by_length", help="Order: random, sequential, group_by_length.")
+    lr_scheduler_type: str = HfArg(default="linear", help="Schedule of the learning rate, such as linear or cosine.")
+    warmup_steps: float = HfArg(default=0.002, help="Warm-up in updates, or below 1 as a fraction of all.")
+    train_sampling_strategy: str = HfArg(
+        default="group_by_length", help="Order: random, sequential or group_by_length."
+    )
     # The type of transformers' own field keeps the command line from taking "non_padding".
-    include_num_input_tokens_seen: str = HfArg(default="no", help="Tokens to count: no, all, non_padding.")
+    include_num_input_tokens_seen: str = HfArg(default="no", help="Tokens to count: no, all or non_padding.")
     # The collator reads columns that are not arguments of the model.
-    remove_unused_columns: bool = HfArg(default=False, help="Drop columns that the model does not name.")
+    remove_unused_columns: bool = HfArg(default=False, help="Drop columns that the model's arguments do not name.")
 
 
 @dataclass
@@ -97,11 +101,11 @@ class GPT1PretrainingArguments(_SharedArguments):
     """
 
     learning_rate: float = HfArg(default=2.5e-4, help="Peak learning rate.")
-    per_device_train_batch_size: int = HfArg(default=64, help="Blocks per device and micro-batch.")
+    per_device_train_batch_size: int = HfArg(default=64, help="Blocks per device and batch.")
     num_train_epochs: float = HfArg(default=100.0, help="Epochs of training.")
-    lr_scheduler_type: str = HfArg(default="cosine", help="Learning-rate schedule.")
-    warmup_steps: float = HfArg(default=2000, help="Warm-up: updates, or below 1 a fraction of all.")
-    include_num_input_tokens_seen: str = HfArg(default="non_padding", help="Tokens to count: no, all, non_padding.")
+    lr_scheduler_type: str = HfArg(default="cosine", help="Schedule of the learning rate, such as linear or cosine.")
+    warmup_steps: float = HfArg(default=2000, help="Warm-up in updates, or below 1 as a fraction of all.")
+    include_num_input_tokens_seen: str = HfArg(default="non_padding", help="Tokens to count: no, all or non_padding.")
 
 
 def direction_of_score(metric: str) -> bool | None:

@@ -73,11 +73,11 @@ _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 
 
-class CheckpointError(OSError):
+class CheckpointError(UserError, OSError):
     """A checkpoint or the model could not be written. Earlier files are untouched."""
 
 
-class DivergenceError(FloatingPointError):
+class DivergenceError(UserError, FloatingPointError):
     """A loss, a gradient norm or a weight is not finite."""
 
 

@@ -6,9 +6,10 @@ import subprocess
 
 import pytest
 
-from modeling_gpt1.commands import arguments, completion
-from modeling_gpt1.commands.arguments import check_model, parser_of
+from modeling_gpt1.commands import completion, models
+from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.commands.entry import COMMANDS
+from modeling_gpt1.commands.models import check_model
 from modeling_gpt1.commands.reproduce import parse_arguments
 
 
@@ -147,7 +148,7 @@ def test_bash_completes_commands_flags_values_and_files(tmp_path):
 
 def test_an_id_whose_owner_has_the_name_of_a_folder_is_left_to_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(arguments, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(models, "HF_HUB_OFFLINE", False)
     (tmp_path / "owner").mkdir()
     check_model("--model", "owner/model")
     check_model("--model", "owner/gpt1-novels")  # a copy of one's own

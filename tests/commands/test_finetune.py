@@ -21,6 +21,10 @@ from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT
 from modeling_gpt1.commands import entry, finetune, predict, runs
 from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.commands.entry import one_sentence
+from modeling_gpt1.commands.finetune import run as run_module
+from modeling_gpt1.commands.finetune.arguments import DataArguments, StartArguments, parse_columns
+from modeling_gpt1.commands.finetune.run import FineTuningRun, draw_places
+from modeling_gpt1.commands.starts import parse_overrides
 from modeling_gpt1.families.gpt1 import GPT1Family
 from tokenization import Task, TraversalCollator
 
@@ -234,7 +238,7 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path, ca
     assert {"eval_validation_matched_accuracy", "eval_validation_mismatched_accuracy"} <= metrics.keys()
     for part in ("matched", "mismatched"):
         predictions = read_predictions(output / f"predictions_test_{part}.jsonl")
-        assert [prediction["index"] for prediction in predictions] == finetune.draw_places(3, 2, seed=3).tolist()
+        assert [prediction["index"] for prediction in predictions] == draw_places(3, 2, seed=3).tolist()
         assert {prediction["label"] for prediction in predictions} <= {"entailment", "neutral", "contradiction"}
     assert GPT1Config.from_pretrained(output).id2label == {0: "entailment", 1: "neutral", 2: "contradiction"}
     card = (output / "README.md").read_text(encoding="utf-8")
@@ -243,10 +247,10 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path, ca
 
 
 def test_limits_draw_from_the_whole_split_with_the_seed():
-    drawn = finetune.draw_places(80, 20, seed=42).tolist()
-    assert len(drawn) == 20 and drawn == sorted({*drawn}) == finetune.draw_places(80, 20, seed=42).tolist()
-    assert min(drawn) < 20 and max(drawn) >= 60 and drawn != finetune.draw_places(80, 20, seed=7).tolist()
-    assert finetune.draw_places(3, None, seed=1).tolist() == finetune.draw_places(3, 5, seed=1).tolist() == [0, 1, 2]
+    drawn = draw_places(80, 20, seed=42).tolist()
+    assert len(drawn) == 20 and drawn == sorted({*drawn}) == draw_places(80, 20, seed=42).tolist()
+    assert min(drawn) < 20 and max(drawn) >= 60 and drawn != draw_places(80, 20, seed=7).tolist()
+    assert draw_places(3, None, seed=1).tolist() == draw_places(3, 5, seed=1).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("given", "transfer"), [("true", []), ("auto", ["--n_transfer", "0"])])
@@ -281,8 +285,8 @@ def test_an_interrupted_run_says_how_to_go_on(save_steps, tokenizer_folder, tmp_
     with pytest.raises(SystemExit) as end, one_sentence("finetune", False):
         finetune.main([*data, *fresh_model(tokenizer_folder), *run])
     assert end.value.code == 130 and bar.disable  # as it is closed
-    how = f"The same command with --resume_from_checkpoint auto goes on from {tmp_path / 'run' / 'checkpoint-2'}."
-    how = how if save_steps == 2 else "There is no complete checkpoint to go on from."
+    how = f"The same command with --resume_from_checkpoint auto resumes from {tmp_path / 'run' / 'checkpoint-2'}."
+    how = how if save_steps == 2 else "There is no complete checkpoint to resume from."
     assert capsys.readouterr().err.splitlines()[-1] == f"gpt1 finetune: interrupted after update 3 of 5. {how}"
 
 
@@ -314,7 +318,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     state = read_json(output / "trainer_state.json")
     caplog.clear()
     finetune.main([*(word for word in command if word != "--do_eval"), "--seed", "7"])  # nothing is left to do
-    assert f"finished: {output / 'checkpoint-2'} has 2 updates of 2 asked; nothing is left to train" in caplog.messages
+    assert f"finished: {output / 'checkpoint-2'} has 2 updates of 2; nothing is left to train" in caplog.messages
     assert "--validation_file is checked, but not used without --do_eval." in caplog.messages
     assert results == {name: (output / name).read_bytes() for name in results}
     assert read_json(output / "trainer_state.json") == state
@@ -327,7 +331,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     finetune.main([*(word for word in command if word != "--do_eval"), *again])
     assert "\nweight_decay: 0.01\n" in (output / "run.yaml").read_text(encoding="utf-8")
     assert "| weight_decay | 0.01 |" in (output / "README.md").read_text(encoding="utf-8")
-    assert f"; goes on from {output / 'checkpoint-1'}" in "".join(caplog.messages)
+    assert f"; resumed from {output / 'checkpoint-1'}" in "".join(caplog.messages)
     assert "New weights" not in caplog.text  # its head is that of the checkpoint
     assert f" parameters, from {output / 'checkpoint-1'}; on CPU" in "".join(caplog.messages)
     assert [line for line in caplog.messages if line.startswith("step 2/2 · loss ")]
@@ -463,23 +467,23 @@ def test_absent_choices_have_no_score():
     # Absent inside a batch: -inf; absent because its batch had fewer choices: -100, Trainer's padding.
     logits, columns = torch.tensor([1.0, 1.0, -torch.inf, -100.0]), {"label": "label"}
     choices = Task("own", "multiple_choice", columns)
-    assert finetune.describe_prediction(logits, choices) == {"label": 0, "scores": [0.5, 0.5]}
+    assert run_module.describe_prediction(logits, choices) == {"label": 0, "scores": [0.5, 0.5]}
     classes = Task("own", "classification", columns, ("no", "yes"))
-    found = finetune.describe_prediction(torch.tensor([-100.0, -200.0]), classes)
+    found = run_module.describe_prediction(torch.tensor([-100.0, -200.0]), classes)
     assert found == {"label": "no", "scores": {"no": 1.0, "yes": pytest.approx(0)}}
     several = Task("own", "classification", columns, ("a", "b", "c"), multi_label=True)
-    found = finetune.describe_prediction(torch.tensor([0.5, -1.0, 2.0]), several)
+    found = run_module.describe_prediction(torch.tensor([0.5, -1.0, 2.0]), several)
     scores = {"a": 0.62246, "b": 0.26894, "c": 0.88080}
     assert found == {"label": ["a", "c"], "scores": pytest.approx(scores, abs=1e-5)}
 
 
 def test_config_overrides_and_columns_whose_names_have_a_comma():
-    found = finetune.parse_columns(["text=a b", 'label="is it, so"', 'choices=x,"y,z"'])
+    found = parse_columns(["text=a b", 'label="is it, so"', 'choices=x,"y,z"'])
     assert found == {"text": "a b", "label": "is it, so", "choices": ["x", "y,z"]}
     numbers = {"n_embd": 64, "resid_pdrop": 0.0, "hidden_act": "relu", "do_layer_norm_before": True}
     words = "n_embd=64,resid_pdrop=0.0, hidden_act=relu, do_layer_norm_before=true,use_cache=FALSE,sliding_window=none"
-    assert runs.parse_overrides(words) == {**numbers, "use_cache": False, "sliding_window": None}
-    assert runs.parse_overrides("") == {}
+    assert parse_overrides(words) == {**numbers, "use_cache": False, "sliding_window": None}
+    assert parse_overrides("") == {}
 
 
 OWN = ["--train_file", "{train}", "--traversal", "classification", "--columns", "text=review", "label=mood"]
@@ -488,7 +492,11 @@ FRESH = ["--tokenizer_name", "t", "--config_overrides"]
 # Words of the command line, and parts of the sentence.
 REFUSALS = [
     (["--task", "sst2"], "No --model was given", "--tokenizer_name"),
-    (["--task", "sst2", "--tokenizer_name", "t", "--n_transfer", "3"], "No --model was given", "without --n_transfer"),
+    (
+        ["--task", "sst2", "--tokenizer_name", "t", "--n_transfer", "3"],
+        "No --model was given",
+        "leave --n_transfer",
+    ),
     (["--task", "sst2", "--model", "gpt", "--config_overrides", "n_embd=8"], "n_embd=8", "--model gpt", "Leave one"),
     (["--task", "sst2", "--model", "gpt", "--family", "gpt1-lstm"], "--family gpt1-lstm", "--model gpt", "Leave one"),
     (MODEL, "No data was given. Pass --task", "--train_file"),
@@ -535,7 +543,7 @@ def test_refuses_before_a_model_is_loaded(words, parts, places, tmp_path, monkey
 @pytest.mark.parametrize("more", [["--max_length", "65"], ["--max_length", "60", "--pad_to_multiple_of", "65"]])
 def test_refuses_too_long_sequences_before_rows_are_read(more, tokenizer_folder, tmp_path, monkeypatch):
     no_model_is_opened(monkeypatch)
-    monkeypatch.setattr(finetune, "check_rows", lambda *_: pytest.fail("rows were read"))
+    monkeypatch.setattr(FineTuningRun, "check_rows", lambda _: pytest.fail("rows were read"))
     words = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *more]
     refusal([*words, *training(tmp_path / "output")], "up to 65 tokens", "positions for 64", "smaller `max_length`")
 
@@ -555,10 +563,11 @@ def test_refuses_runs_that_cannot_be(places, tmp_path):
 
 def test_refuses_processes_that_do_not_know_each_other(tmp_path, monkeypatch):
     training_args = GPT1TrainingArguments(str(tmp_path / "out"), use_cpu=True, do_train=True)
-    finetune.check_run(training_args, finetune.DataArguments(task="sst2"), lora_r=None)
+    run = FineTuningRun(parser_of("finetune"), StartArguments(model="m"), DataArguments(task="sst2"), training_args)
+    run.check_settings()
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="2 processes were launched, but each would train alone. Pass --use_cpu"):
-        finetune.check_run(training_args, finetune.DataArguments(task="sst2"), lora_r=None)
+        run.check_settings()
 
 
 @pytest.mark.parametrize(
@@ -751,7 +760,7 @@ def test_no_class_name_is_run_as_a_formula(folders, tmp_path, capsys, monkeypatc
 def test_an_error_names_the_row_of_the_file(more, tokenizer_folder, tmp_path):
     """Whatever rows were drawn, or left out before it."""
     rows = [{"story": GOOD, "ends": ["green .", "she smiled ."], "label": 0} for _ in range(12)]
-    bad = int(finetune.draw_places(12, 6, 3)[-1])
+    bad = int(draw_places(12, 6, 3)[-1])
     rows[bad]["ends"] = ["", "green ."]
     rows[0]["label"] = None if more == ["--skip_bad_rows"] else 0
     file = write_rows(tmp_path / "rows.jsonl", rows)

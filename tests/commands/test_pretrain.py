@@ -20,8 +20,11 @@ from transformers import (
     pipeline,
 )
 
-from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMForSequenceClassification
+from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMForSequenceClassification, GPT1PretrainingArguments
 from modeling_gpt1.commands import finetune, generate, pretrain
+from modeling_gpt1.commands.arguments import parser_of
+from modeling_gpt1.commands.pretrain import run as run_module
+from modeling_gpt1.commands.pretrain.arguments import CorpusArguments
 from modeling_gpt1.families import FAMILIES
 from modeling_gpt1.training import measures
 from tokenization import GPT1Tokenizer
@@ -52,7 +55,7 @@ def arguments(books, output_dir, *more):
 
 def test_from_text_to_a_model_that_can_be_trained_further(books, caplog, monkeypatch):
     output_dir = books / "out"
-    monkeypatch.setattr(pretrain, "LEAST_VOCABULARY", 0)
+    monkeypatch.setattr(run_module, "LEAST_VOCABULARY", 0)
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES))
     saved = {path.name for path in output_dir.iterdir()}
     assert saved == {
@@ -149,12 +152,12 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     """Flags and --config win, a tokenizer takes the place of its merges, and a run's own settings repeat it."""
 
     def read(*words):
-        return pretrain.parser_of("pretrain").read(["--train_files", "b", "--output_dir", "o", "--use_cpu", *words])
+        return parser_of("pretrain").read(["--train_files", "b", "--output_dir", "o", "--use_cpu", *words])
 
     presets = [("babylm-10m", 256, 200), ("babylm-10m-gpu", 512, 400), ("babylm-100m", 256, 200)]
     for preset, width, warm_up in [*presets, ("babylm-100m-gpu", 512, 500)]:
         model, corpus, training = read("--preset", preset, "--learning_rate", "1e-4", "--tokenizer_name", "t")
-        assert model.fresh_config().hidden_size == width and model.tokenizer_name == "t" and model.num_merges is None
+        assert model.make_config().hidden_size == width and model.tokenizer_name == "t" and model.num_merges is None
         assert (len(corpus.save_points()), corpus.max_words) == ((28, "1B") if warm_up == 500 else (19, "100M"))
         assert (training.learning_rate, training.warmup_steps, training.bf16) == (1e-4, warm_up, True)
     (tmp_path / "run.yaml").write_text("preset: babylm-10m\nmax_words: 5M\n", encoding="utf-8")
@@ -165,13 +168,13 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     assert read("--preset", "babylm-10m", "--streaming", "--max_steps", "9")[1].save_points() == {}
     for family in ("gpt3", "gpt1"):
         one_size = ("--family", family, "--config_overrides", "hidden_size=64")
-        config = read("--preset", "babylm-10m", *one_size)[0].fresh_config()
+        config = read("--preset", "babylm-10m", *one_size)[0].make_config()
         assert (config.hidden_size, config.num_hidden_layers, config.initializer_range) == (64, 4, 0.035)
-    parser = pretrain.parser_of("pretrain")
+    parser = parser_of("pretrain")
     parser.read(["--train_files", "b", "--use_cpu", "--preset", "babylm-10m", *one_size])
     parser.write_settings(tmp_path / "own.yaml")
     repeated = read("--config", str(tmp_path / "own.yaml"))[0]
-    assert repeated.fresh_config().to_dict() == config.to_dict()
+    assert repeated.make_config().to_dict() == config.to_dict()
     assert repeated.config_overrides.count("hidden_size") == 1
     other = ("--family", "bert", "--config_overrides", "hidden_size=24")  # whose fields are others
     assert read("--preset", "babylm-10m", *other)[0].config_overrides == "hidden_size=24"
@@ -182,7 +185,7 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     assert read()[2].learning_rate == 2.5e-4 and read("--preset", "babylm-10m")[0].num_merges == 8000
     with pytest.raises(ValueError, match="--num_merges 9 learns a tokenizer, but that of t was given"):
         read("--preset", "babylm-10m", "--tokenizer_name", "t", "--num_merges", "9")
-    with pytest.raises(ValueError, match="--preset babylm-10m is for a fresh model, not --model m. Leave one"):
+    with pytest.raises(ValueError, match="--preset babylm-10m is for a new model, not --model m. Leave one"):
         read("--preset", "babylm-10m", "--model", "m")
     with pytest.raises(ValueError, match="'babylm' .choose from 'babylm-10m', 'babylm-10m-gpu', 'babylm-100m'"):
         read("--preset", "babylm")
@@ -202,20 +205,20 @@ def test_words_decide_the_length_of_a_run(books, caplog):
     pretrain.main(arguments(books, books / "out", *more, "--max_words", f"{11 * num_words}"))
     state = json.loads((books / "out" / "trainer_state.json").read_text())
     assert state["epoch"] == pytest.approx(11) and state["global_step"] % 11 == 0
-    assert "makes 11.0 passes of the text; the BabyLM challenge allows 10" in caplog.text
-    assert f"{11 * num_words:,} to read in 11 passes" in caplog.text
+    assert "reads the text for 11.0 epochs; the BabyLM challenge allows 10" in caplog.text
+    assert f"{11 * num_words:,} to read in 11 epochs" in caplog.text
     caplog.clear()
-    corpus = pretrain.CorpusArguments([str(books / "one.txt")], max_words="999", save_at_words=["9"])  # no challenge
-    assert pretrain.plan_words(corpus, pretrain.GPT1PretrainingArguments("o"), 1)[0] == {"chck_9": 1}
-    assert "passes of the text" not in caplog.text
-    babylm = pretrain.CorpusArguments(train_files=["a"], save_at_words=["babylm"]).save_points()
+    corpus = CorpusArguments([str(books / "one.txt")], max_words="999", save_at_words=["9"])  # no challenge
+    assert run_module.WordPlan(corpus, GPT1PretrainingArguments("o"), 1).saved == {"chck_9": 1}
+    assert "the BabyLM challenge" not in caplog.text
+    babylm = CorpusArguments(train_files=["a"], save_at_words=["babylm"]).save_points()
     millions = [*range(1, 11), *range(20, 101, 10)]
     assert babylm == {f"chck_{number}M": number * 10**6 for number in millions} and len(babylm) == 19
 
 
 def test_words_are_counted_for_one_device_and_from_any_checkpoint(books, monkeypatch):
     """Of several devices of one process the first is used. A shell ends the name of a folder with a slash."""
-    kind = pretrain.GPT1PretrainingArguments
+    kind = GPT1PretrainingArguments
     prepare = kind.__post_init__
     monkeypatch.setattr(kind, "__post_init__", lambda self: (prepare(self), self.n_gpu, setattr(self, "_n_gpu", 2)))
     num_words = sum(len((books / f"{name}.txt").read_text().split()) for name in ("one", "two"))
@@ -232,7 +235,7 @@ def test_words_are_counted_for_one_device_and_from_any_checkpoint(books, monkeyp
     assert (books / "out" / "model.safetensors").read_bytes() == weights
     content = books / "out" / "kept" / "checkpoint.json"
     content.write_text(content.read_text().replace('"world_size": 1', '"world_size": 2'))
-    with pytest.raises(ValueError, match="kept/ counted words for 2 processes. Start 2, not 1, or another run"):
+    with pytest.raises(ValueError, match="kept/ counted words for 2 processes, and this run has 1. Start 2"):
         pretrain.main(words)
 
 
@@ -318,7 +321,7 @@ def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(book
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     caplog.clear()
     pretrain.main([*command, "--save_steps", "3", "--learning_rate", "0.5", "--max_steps", "4"])
-    assert "6 updates of 4 asked; nothing is left to train" in caplog.text and "planned over" not in caplog.text
+    assert "6 updates of 4; nothing is left to train" in caplog.text and "planned over" not in caplog.text
     command[command.index("--train_files") + 1] = str(books / "held_out.txt")
     del command[command.index("--validation_files") : command.index("--output_dir")]
     with pytest.raises(ValueError, match="--train_files .*one.txt .*, and a run cannot go on with .*held_out.txt"):
@@ -349,10 +352,10 @@ def test_a_warm_up_that_does_not_end_is_told(books, caplog):
 
 def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
     stored = []
-    load_blocks = pretrain.load_blocks
+    load_blocks = run_module.load_blocks
     shuffled, shuffle = [], IterableDataset.shuffle
     monkeypatch.setattr(IterableDataset, "shuffle", lambda self, **of: shuffled.append(of) or shuffle(self, **of))
-    monkeypatch.setattr(pretrain, "load_blocks", lambda **kwargs: stored.append(kwargs) or load_blocks(**kwargs))
+    monkeypatch.setattr(run_module, "load_blocks", lambda **kwargs: stored.append(kwargs) or load_blocks(**kwargs))
     output_dir = books / "out"
     streaming = ("--streaming", "--num_merges", "60", "--config_overrides", SIZES, "--seed", "7")
     pretrain.main(arguments(books, output_dir, *streaming))
@@ -393,7 +396,7 @@ def test_refuses_to_evaluate_without_held_out_text(books):
 
 
 def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books, caplog, monkeypatch):
-    monkeypatch.setattr(pretrain, "LEAST_VOCABULARY", 0)
+    monkeypatch.setattr(run_module, "LEAST_VOCABULARY", 0)
     sizes = "hidden_size=16,lstm_hidden_size=20,max_position_embeddings=32"
     lstm = ("--num_merges", "60", "--family", "gpt1-lstm", "--config_overrides", sizes)
     pretrain.main(arguments(books, books / "lstm", *lstm))
@@ -498,7 +501,7 @@ def test_a_fresh_model_has_its_own_positions(books, bpe, tmp_path):
 
 
 def test_a_vocabulary_that_does_not_fit_is_told_before_the_corpus_is_read(books, bpe, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrain, "load_blocks", lambda *_, **__: pytest.fail("the corpus was read"))
+    monkeypatch.setattr(run_module, "load_blocks", lambda *_, **__: pytest.fail("the corpus was read"))
     for family, name in (("gpt1", "gpt1"), ("roberta", "roberta")):
         tokenizer = FAMILIES[family].pretraining_tokenizer(GPT1Tokenizer.from_pretrained(bpe))
         sizes = dict(pair.split("=") for pair in SMALL.split(","))

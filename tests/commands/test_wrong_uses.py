@@ -9,7 +9,7 @@ from support.refusals import refusal
 from transformers import RobertaConfig
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
-from modeling_gpt1.commands import arguments, entry, generate
+from modeling_gpt1.commands import entry, generate, models
 
 FILES = ["finetune", "--train_file", "{0}/train.csv", "--traversal", "classification", "--columns", "text=text"]
 RUN = ["--output_dir", "{0}/out", "--use_cpu", "--do_train"]
@@ -28,7 +28,7 @@ WRONG = [
     (["finetune", "--lora_rank", "4"], "unknown flag --lora_rank (did you mean '--lora_r'?)"),  # not --local_rank
     (["finetune", "--task", "rte", "--learning_rate", "fast", *START], "--learning_rate", "'fast'"),
     (["finetune", "--task", "rte", "--eval_strategy", "step", *START], "--eval_strategy", "'step'", "'steps'"),
-    ([*TEXT, "--hiddensize", "8"], "unknown flag --hiddensize; of a fresh", "--config_overrides hidden_size=VALUE"),
+    ([*TEXT, "--hiddensize", "8"], "unknown flag --hiddensize; for a new", "--config_overrides hidden_size=VALUE"),
     ([*TEXT, "--max_steps", "0"], "--max_steps is 0", "Give a number above 0, or"),
     (["generate", "gpt1-novels", "it", "was"], "no flag takes 'it was'. Write a value", "quote one with spaces. See"),
     (["generate", "--prompts", "it was"], "No model was given", "after `gpt1 generate`"),
@@ -108,8 +108,8 @@ for command, *values in (
 
 @pytest.mark.parametrize("more", [[], ["--revision", "chck_5K"]])
 def test_a_missing_folder_is_told_where_the_hub_is_off(more, monkeypatch):
-    monkeypatch.setattr(arguments, "HF_HUB_OFFLINE", True)
-    assert "model run/r is no folder here, nor kept from the hub" in refusal(generate.main, ["run/r", *more])
+    monkeypatch.setattr(models, "HF_HUB_OFFLINE", True)
+    assert "model run/r is neither a folder here nor in the hub" in refusal(generate.main, ["run/r", *more])
 
 
 @pytest.fixture(scope="module")

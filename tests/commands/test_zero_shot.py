@@ -59,9 +59,9 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
         output.unlink()
         zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1", *more])
     (result,) = json.loads(output.read_text())["results"]
-    how = f"`gpt1 finetune --model {model} --do_eval --validation_file FILE` scores its task head"
+    how = f"`gpt1 finetune --model {model} --do_eval --validation_file FILE` evaluates its task head"
     unknown = "100% of the tokens of task sst2 are unknown to the tokenizer, as in 'не знаю'."
-    assert capsys.readouterr().err == 2 * f"The language model of {model} is asked; {how}.\n{unknown}\n"
+    assert capsys.readouterr().err == 2 * f"The language model of {model} is evaluated; {how}.\n{unknown}\n"
     _, shown, calibrated = (result.scores for _, result in asked["sst2"])
     assert shown[0] != pytest.approx(calibrated[0], abs=0.01)
     assert result["tasks"]["sst2"]["num_train_rows"] == 2

@@ -12,7 +12,7 @@ from modeling_gpt1.reproduction.scores import resample
 
 @pytest.fixture
 def train(models, data_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
+    monkeypatch.setattr("modeling_gpt1.commands.finetune.run.end_processes", lambda trainer: None)
     cells.uses_of.cache_clear()
 
     def run(task: str, name: str, *words: str):

@@ -631,7 +631,7 @@ while len(list(here.glob("begun-*"))) < 2:
 @pytest.fixture
 def in_earnest(monkeypatch):
     """The commands of cells are taken by `gpt1 finetune`, here in this process."""
-    monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
+    monkeypatch.setattr("modeling_gpt1.commands.finetune.run.end_processes", lambda trainer: None)
 
     def run_here(_, line, log):
         assert line[:4] == [sys.executable, "-m", "modeling_gpt1.commands", "finetune"]

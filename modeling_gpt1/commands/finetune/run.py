@@ -1,0 +1,445 @@
+"""A run of `gpt1 finetune`: each step is a method, and what it finds is there for the steps after it."""
+
+import json
+import logging
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset, DatasetDict, load_dataset
+from transformers import PreTrainedTokenizerBase, set_seed
+
+from tokenization import Task, TraversalCollator, get_task, load_files, load_task
+from tokenization.errors import UserError
+from tokenization.rows.columns import PLACE
+from tokenization.wording import counted, listed
+
+from ... import GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
+from ...families import family_of_checkpoint, family_of_config
+from ...families.opening import without_reports
+from ...inference.predictions import describe_prediction
+from ...storage.writing import atomic_file
+from ...training.arguments import seed_of_data
+from ...training.callbacks import readable
+from ...training.launch import check_launch, end_processes
+from .. import runs
+from ..arguments import CommandParser, parser_of
+from ..models import at_revision, check_model, opening
+from ..rows import MANY_ROWS, check_labels, check_unknown, some_texts, warn_of_one_class
+from .arguments import DataArguments, StartArguments
+
+logger = logging.getLogger(__name__)
+SPLIT_OF_USE = {"train": "train", "eval": "validation", "predict": "test"}
+# Settings that a resumed run has in common with the run before.
+KEPT_AT_A_RESUME = (
+    "task",
+    "train_file",
+    "dataset_name",
+    "dataset_config_name",
+    "train_split",
+    "max_train_samples",
+    "max_length",
+    "columns",
+)
+# Trainer's arguments that would leave no predictions to write, with the values that do.
+NEEDED_FOR_PREDICTIONS = {"prediction_loss_only": False, "eval_do_concat_batches": True, "label_names": None}
+LORA_DROPOUT = 0.05
+
+
+def main(arguments: list[str]) -> None:
+    parser = parser_of("finetune")
+    run = FineTuningRun(parser, *parser.read(arguments))
+    run.check_settings()
+    run.check_output_folder()
+    run.set_up()
+    run.open_config()
+    run.load_data()
+    run.check_metric()
+    run.check_labels()
+    run.choose_rows()
+    run.prepare()
+    run.check_rows()
+    run.make_trainer()
+    was_trained = run.train()
+    run.predict()
+    if was_trained:
+        run.publish()
+    end_processes(run.trainer)
+
+
+class FineTuningRun:
+    """The arguments of a run, and what its steps make of them.
+
+    Args:
+        parser: keeps the settings that the run writes.
+        model_args: what training starts from.
+        data_args: the data.
+        args: Trainer's arguments.
+    """
+
+    def __init__(
+        self,
+        parser: CommandParser,
+        model_args: StartArguments,
+        data_args: DataArguments,
+        args: GPT1TrainingArguments,
+    ) -> None:
+        self.parser = parser
+        self.model_args = model_args
+        self.data_args = data_args
+        self.args = args
+        self.checkpoint: str | None = None  # that the run resumes from
+        self.lines: list[str] = []  # about the rows, logged when the run begins
+
+    # ---- Checks before any work is done
+
+    def check_settings(self) -> None:
+        args = self.args
+        if not (args.do_train or args.do_eval or args.do_predict):
+            raise UserError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
+        check_launch(args)
+        for name, needed in NEEDED_FOR_PREDICTIONS.items():
+            if getattr(args, name) != needed:
+                raise UserError(f"--{name} leaves no predictions to write. Leave it out.")
+        if args.push_to_hub and not args.do_train:
+            raise UserError("--push_to_hub uploads a model after training. Pass --do_train, or leave it out.")
+
+    def check_output_folder(self) -> None:
+        """Checks that training may write to its folder, and finds the checkpoint that it resumes from."""
+        if self.args.do_train:
+            kept = {name: getattr(self.data_args, name) for name in KEPT_AT_A_RESUME}
+            kept["lora_r"] = self.model_args.lora_r
+            self.checkpoint = runs.check_output_folder(self.args, kept)
+
+    def set_up(self) -> None:
+        runs.set_up_logging(self.args, self.parser)
+        set_seed(self.args.seed)
+        files = self.data_args.files
+        for use, split in SPLIT_OF_USE.items():
+            if split in files and not self.is_for(use):
+                logger.warning(f"--{split}_file is checked, but not used without --do_{use}.")
+        if len({Path(file).resolve() for file in files.values()}) < len(files):
+            logger.warning("One file is given for two uses: a score on rows that were trained on says little.")
+
+    def is_for(self, use: str) -> bool:
+        """Whether the run trains, evaluates or predicts."""
+        return getattr(self.args, f"do_{use}")
+
+    # ---- Model and data
+
+    def open_config(self) -> None:
+        """Opens the configuration of the saved model, or makes that of a new one."""
+        self.start = at_revision(self.model_args.model, self.model_args.revision)
+        self.peft_config = self.make_peft_config()
+        self.code = {"auto_model": self.model_args.auto_model, "trust_remote_code": self.model_args.trust_remote_code}
+        check_model("--model", self.start)
+        if self.start is None:
+            self.config = self.model_args.make_config()
+            self.family = family_of_config(self.config)
+        else:
+            with opening(f"--model {self.start}"):
+                self.family = family_of_checkpoint(self.start, **self.code)
+                self.config = self.family.open_config(self.start, self.model_args.trust_remote_code)
+        if not self.args.do_train:
+            self.check_head()
+
+    def make_peft_config(self) -> Any | None:
+        rank = self.model_args.lora_r
+        if rank is None or not self.args.do_train:
+            return None
+        from peft import LoraConfig  # of an extra
+
+        return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=LORA_DROPOUT)
+
+    def check_head(self) -> None:
+        """Checks that a model that is not trained has the head of the task."""
+        n_transfer = self.model_args.n_transfer
+        if n_transfer is not None:
+            raise UserError(f"--n_transfer {n_transfer} leaves layers to train. Pass --do_train as well.")
+        head = self.config.traversal if self.family.has_task(self.config) else None
+        needed = self.data_args.traversal or head
+        if head is None or head != needed:
+            has = "none" if head is None else f"one for {head}"
+            raise UserError(
+                f"Without --do_train the model must have a task head for {needed or 'your files'}, named in "
+                f"its config.json, but {self.start or 'a new model'} has {has}. "
+                "Pass --do_train, or a fine-tuned model as --model."
+            )
+
+    def load_data(self) -> None:
+        """Loads the task and its splits. The main process of each machine reads first; the others use its cache."""
+        with self.args.main_process_first(desc="reading the data"):
+            if self.data_args.task is not None:
+                self.task = get_task(self.data_args.task)
+                self.splits = load_task(self.task, self.data_args.data_dir)
+            else:
+                self.task, self.splits = self.load_own_data()
+        if self.data_args.metric_name is not None:
+            self.task = replace(self.task, metrics=(self.data_args.metric_name,))
+
+    def load_own_data(self) -> tuple[Task, DatasetDict]:
+        columns = self.data_args.complete(self.config, self.args.do_train)
+        files = self.data_args.files if self.data_args.dataset_name is None else self.splits_of_the_hub()
+        # A model that this run does not train keeps its own classes.
+        label_names = None if self.args.do_train else list(self.config.id2label.values())
+        return load_files(
+            files,
+            self.data_args.traversal,
+            columns,
+            label_names=label_names,
+            regression=self.data_args.regression,
+            num_labels=self.data_args.num_labels,
+            delimiter=self.data_args.delimiter,
+            skip_bad_rows=self.data_args.skip_bad_rows,
+        )
+
+    def splits_of_the_hub(self) -> dict[str, Dataset]:
+        name = self.data_args.dataset_name
+        with opening(f"--dataset_name {name}"):
+            found = load_dataset(name, self.data_args.dataset_config_name)
+        names = {
+            "train": self.data_args.train_split,
+            "validation": self.data_args.validation_split,
+            "test": self.data_args.test_split,
+        }
+        return {split: found[name] for split, name in names.items() if name in found}
+
+    def check_metric(self) -> None:
+        """Checks the score that chooses the best checkpoint."""
+        splits = self.task.validation_splits
+        prefixes = [f"{split}_" for split in splits] if len(splits) > 1 else [""]
+        scores = ("loss", *self.task.metrics, "task_loss", "lm_loss")
+        runs.check_metric(self.args, [f"{prefix}{score}" for prefix in prefixes for score in scores])
+
+    def check_labels(self) -> None:
+        """Checks that a model that is not trained gives as many labels as the rows have."""
+        if not self.args.do_train:
+            self.task = check_labels(self.task, self.splits, self.config)
+
+    def choose_rows(self) -> None:
+        """Chooses the rows to train on, to evaluate and to predict, by the names of their splits."""
+        limits = {
+            "train": self.data_args.max_train_samples,
+            "eval": self.data_args.max_eval_samples,
+            "predict": self.data_args.max_predict_samples,
+        }
+        seed = seed_of_data(self.args)
+        self.places: dict[str, dict[str, np.ndarray]] = {}  # indices of the chosen rows, by use and split
+        for use, limit in limits.items():
+            names = self.splits_for(use)
+            self.places[use] = {name: draw_places(len(self.splits[name]), limit, seed) for name in names}
+
+    def splits_for(self, use: str) -> list[str]:
+        """The splits that the data has for a use; none if the run is not for it."""
+        if not self.is_for(use):
+            return []
+        of_task = {
+            "train": (self.task.train_split,),
+            "eval": self.task.validation_splits,
+            "predict": self.task.test_splits,
+        }
+        names = [name for name in of_task[use] if name in self.splits]
+        if not names:
+            is_by_strategy = use == "eval" and self.args.eval_strategy != "no"
+            flag = "--eval_strategy" if is_by_strategy else f"--do_{use}"
+            split = SPLIT_OF_USE[use]
+            place = "Add its file to --data_dir" if self.data_args.task else f"Pass --{split}_file"
+            raise UserError(
+                f"{flag} needs a split for it, but the data has: {', '.join(self.splits)}. {place}, or leave {flag} "
+                f"out; of a data set of the hub, name the split as --{split}_split."
+            )
+        return names
+
+    def prepare(self) -> None:
+        """Opens or makes the model, its tokenizer and its collator, and selects the chosen rows."""
+        # The weights of a checkpoint take the place of those that are new.
+        with nullcontext() if self.checkpoint is None else without_reports():
+            self.parts = prepare_finetuning(
+                self.config if self.start is None else self.start,
+                self.task,
+                self.open_tokenizer(),
+                max_length=self.data_args.max_length,
+                pad_to_multiple_of=self.data_args.pad_to_multiple_of,
+                n_transfer=self.model_args.n_transfer,
+                ignore_mismatched_sizes=self.model_args.ignore_mismatched_sizes and self.args.do_train,
+                peft_config=self.peft_config,
+                both_orders=self.reads_both_orders(),
+                **self.code,
+            )
+        self.limit_length(self.parts["processing_class"], self.parts["data_collator"])
+        for name, rows in self.splits.items():
+            if PLACE not in rows.column_names:
+                self.splits[name] = rows.add_column(PLACE, list(range(len(rows))))
+        self.chosen = {
+            use: {name: self.splits[name].select(places) for name, places in of_use.items()}
+            for use, of_use in self.places.items()
+        }
+
+    def open_tokenizer(self) -> PreTrainedTokenizerBase:
+        place = self.model_args.tokenizer_name or self.start
+        with opening(f"The tokenizer of {place}"):
+            return self.family.open_tokenizer(place, self.model_args.trust_remote_code)
+
+    def reads_both_orders(self) -> bool:
+        was_trained_so = not self.args.do_train and self.family.reads_both_orders(self.config)
+        return self.data_args.both_orders or was_trained_so
+
+    def limit_length(self, tokenizer, collator: TraversalCollator) -> None:
+        """Lets the saved tokenizer know the length of training, and a model that is not trained keep its own."""
+        if self.args.do_train:
+            tokenizer.model_max_length = collator.max_length
+        elif self.data_args.max_length is None:
+            collator.max_length = min(collator.max_length, tokenizer.model_max_length)
+
+    # ---- Rows
+
+    def check_rows(self) -> None:
+        """Reads every row once, so that a bad row stops the run at the start. Adds a line about each split."""
+        if self.args.process_index != 0:
+            return
+        for use, splits in self.chosen.items():
+            for name, rows in splits.items():
+                self.lines.append(self.check_split(use, rows, self.data_args.source_of(name)))
+
+    def check_split(self, use: str, rows: Dataset, source: str) -> str:
+        """Checks the rows of a split. Returns a line about them: classes, cut texts, unknown tokens."""
+        collator = self.parts["data_collator"]
+        try:
+            num_rows, num_cut = collator.check(rows, source, needs_labels=use != "predict")
+        except UserError as error:
+            if use != "predict":
+                raise
+            raise UserError(f"{error} `gpt1 predict` marks such rows and predicts the others.") from error
+        is_allowed = self.model_args.allow_unknown_text or use == "predict"
+        share = check_unknown(collator.tokenizer, some_texts(rows, self.task), source, is_allowed)
+        counts = Counter() if use == "predict" else count_classes(rows, self.task)
+        if use == "train":
+            self.warn_of_classes(counts, num_rows, source)
+        line = f"{use}: {counted(num_rows, 'row')} of {source}"
+        if counts:
+            # Of an evaluation, classes without a row say nothing.
+            line += f" ({listed(describe_classes(counts, self.task, with_empty=use == 'train'))})"
+        if num_cut:
+            line += f", {num_cut:,} cut to {counted(collator.max_length, 'token')}"
+        return f"{line}, {share:.1%} of the tokens unknown"
+
+    def warn_of_classes(self, counts: Counter, num_rows: int, source: str) -> None:
+        """Warns of labels that look mistaken: nearly as many classes as rows, or classes of a single row."""
+        if len(counts) > max(MANY_ROWS, counts.total() / 2):
+            label = self.task.columns["label"]
+            logger.warning(f"Column {label!r} has {len(counts):,} classes in {num_rows:,} rows: is it the label?")
+        elif not self.data_args.max_train_samples:  # a draw may leave few rows of a class
+            once = [name for index, name in enumerate(self.task.label_names) if counts[index] == 1]
+            if once:
+                has = f"has each of these classes: {listed(once)}"
+                logger.warning(f"A single row of {source} {has}. Is one mistyped?")
+
+    # ---- Training and results
+
+    def make_trainer(self) -> None:
+        evaluated = self.chosen["eval"]
+        # The metrics are named `eval_…` for one split and `eval_<split>_…` for several.
+        eval_dataset = evaluated if len(evaluated) > 1 else next(iter(evaluated.values()), None)
+        self.trainer = GPT1Trainer(
+            args=self.args,
+            train_dataset=self.chosen["train"].get(self.task.train_split),
+            eval_dataset=eval_dataset,
+            **self.parts,
+        )
+        runs.use_readable_log(self.trainer, self.sources_of(evaluated))
+
+    def sources_of(self, splits: dict[str, Dataset]) -> str:
+        return " and ".join(self.data_args.source_of(name) for name in splits)
+
+    def train(self) -> bool:
+        """Trains or resumes, if the run is for it. Returns whether there was anything to train."""
+        if self.args.do_train:
+            return runs.train(self.trainer, self.start, self.lines, self.checkpoint, self.parser)
+        for line in (runs.describe_start(self.trainer, self.start), *self.lines):
+            logger.info(line)
+        return False
+
+    def predict(self) -> None:
+        """Evaluates and predicts, with a file of predictions for each split."""
+        for use in ("eval", "predict"):
+            if self.chosen[use]:
+                self.predict_splits(use, self.chosen[use])
+
+    def predict_splits(self, use: str, splits: dict[str, Dataset]) -> None:
+        """Writes the predictions of each split, one line per row, and the metrics of all.
+
+        A split in which a label is missing has no metrics.
+        """
+        metrics: dict[str, float] = {}
+        for name, rows in splits.items():
+            suffix = "" if len(splits) == 1 else f"_{name}"
+            output = self.trainer.predict(self.without_missing_labels(rows), metric_key_prefix=f"{use}{suffix}")
+            metrics.update(output.metrics)
+            if self.trainer.is_world_process_zero():
+                beginning = "eval_predictions" if use == "eval" else "predictions"
+                path = Path(self.args.output_dir, f"{beginning}{suffix}.jsonl")
+                self.write_predictions(path, output.predictions, rows, self.data_args.source_of(name))
+        if use == "eval":
+            self.trainer.log(metrics)  # as `evaluate` does; the card reads the log
+        else:
+            figures = readable(metrics)
+            if figures:
+                logger.info(f"{self.sources_of(splits)} · {figures}")
+        self.trainer.save_metrics(use, metrics)
+
+    def without_missing_labels(self, rows: Dataset) -> Dataset:
+        """The rows, without their column of labels if some rows have none."""
+        label = self.task.columns["label"]
+        if label not in rows.column_names:
+            return rows
+        is_complete = all(map(self.trainer.data_collator.is_labelled, rows.select_columns(label)))
+        return rows if is_complete else rows.remove_columns(label)
+
+    def write_predictions(self, path: Path, predictions: np.ndarray, rows: Dataset, source: str) -> None:
+        """Writes a line per row. `index` is the row's place in the file, also behind rows that were skipped."""
+        found = [describe_prediction(logits.double(), self.task) for logits in torch.from_numpy(predictions)]
+        warn_of_one_class(Counter(str(of_row["label"]) for of_row in found if "label" in of_row), source)
+        with atomic_file(path) as file:
+            for index, of_row in zip(rows[PLACE], found, strict=True):
+                file.write(json.dumps({"index": index, **of_row}, ensure_ascii=False) + "\n")
+        logger.info(f"predictions of {counted(len(rows), 'row')} of {source}: {path}")
+
+    def publish(self) -> None:
+        self.trainer.save_state()  # includes these evaluations
+        splits = self.task.validation_splits
+        runs.publish(
+            self.trainer,
+            None if self.model_args.n_transfer == -1 else self.start,  # -1 keeps no weights of the checkpoint
+            "gpt1 predict {} --file ROWS.csv",
+            license=self.model_args.license,
+            language=self.model_args.language,
+            dataset=self.task.name,
+            dataset_tags=self.task.hub_path,
+            dataset_args=self.task.hub_config,
+            dataset_split=splits[0] if len(splits) == 1 else None,
+        )
+
+
+def draw_places(num_rows: int, limit: int | None, seed: int) -> np.ndarray:
+    """All row indices, or `limit` of them drawn at random and sorted, so that a sorted file is sampled throughout."""
+    return np.sort(np.random.default_rng(seed).permutation(num_rows)[:limit])
+
+
+def count_classes(rows: Dataset, task: Task) -> Counter:
+    """The number of rows of each class, by its index; of a regression, none."""
+    counts: Counter = Counter()
+    if task.regression:
+        return counts
+    for label in rows[task.columns["label"]]:
+        counts.update(np.flatnonzero(label) if task.multi_label else [label])
+    return counts
+
+
+def describe_classes(counts: Counter, task: Task, with_empty: bool) -> list[str]:
+    """The name of each class with its number of rows; classes without a row only if that is wanted."""
+    names = task.label_names or range(max(counts) + 1)
+    return [f"{name} {counts[index]:,}" for index, name in enumerate(names) if with_empty or index in counts]

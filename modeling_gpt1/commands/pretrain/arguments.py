@@ -1,0 +1,193 @@
+"""The arguments of `gpt1 pretrain`: what training starts from, its text, and presets of settings."""
+
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from transformers.hf_argparser import HfArg
+
+from tokenization.errors import UserError
+
+from ... import GPT1PretrainingArguments
+from ...families import FAMILIES
+from ...inference.checkpoints import number_of_words
+from ..arguments import CommandParser, flags_of, merge_overrides
+from ..starts import ModelArguments
+
+PRESETS = yaml.safe_load(Path(__file__).parents[1].joinpath("presets.yaml").read_text(encoding="utf-8"))
+PRESET_FAMILIES = (None, "gpt1", "gpt2", "gpt3")  # that have the fields which presets set
+EPOCHS = "--num_train_epochs"
+BABYLM = "babylm"  # the save points of the BabyLM challenge
+
+
+@dataclass
+class CorpusArguments:
+    """The text to train on, and to measure perplexity on."""
+
+    train_files: list[str] = HfArg(
+        default_factory=list, help="Text to train on: files, folders, or patterns such as books/*.txt."
+    )
+    validation_files: list[str] = HfArg(
+        default_factory=list, help="Text to measure perplexity on: files, folders or patterns."
+    )
+    dataset_name: str | None = HfArg(default=None, help="Data set of the hub to train on, in place of files.")
+    dataset_config_name: str | None = HfArg(default=None, help="Configuration of --dataset_name.")
+    train_split: str = HfArg(default="train", help="Split of --dataset_name to train on.")
+    validation_split: str | None = HfArg(default=None, help="Split of --dataset_name to measure perplexity on.")
+    text_column: str = HfArg(default="text", help="Column with the text, in files and data sets of rows.")
+    document_per: Literal["file", "line", "blank_line"] = HfArg(
+        default="file", help="Document boundary: file, line or blank_line."
+    )
+    fix_text: bool = HfArg(default=False, help="Clean the text with ftfy, as the paper does.")
+    mix_documents: bool = HfArg(default=False, help="Let a block continue into the next document.")
+    block_length: int | None = HfArg(default=None, help="Tokens per block. Default: the model's number of positions.")
+    streaming: bool = HfArg(default=False, help="Tokenise while training. Needs --max_steps.")
+    preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that tokenise. Default: one.")
+    max_eval_blocks: int | None = HfArg(
+        default=None, help="Blocks per evaluation; the final evaluation reads all. Default: all."
+    )
+    max_words: str | None = HfArg(
+        default=None, help="Length of the run in words, over all epochs, such as 100M. Default: --num_train_epochs."
+    )
+    save_at_words: list[str] = HfArg(
+        default_factory=list, help="Words after which the model is saved: numbers such as 1M 2M, or babylm."
+    )
+
+    def __post_init__(self):
+        if bool(self.train_files) == (self.dataset_name is not None):
+            given = "both were" if self.train_files else "neither was"
+            raise UserError(f"One source of text is needed, --train_files or --dataset_name, but {given} given.")
+        if self.streaming and (self.max_words or self.save_at_words):
+            raise UserError("--streaming does not count words. Leave it out, or --max_words and --save_at_words.")
+        if self.max_words:
+            number_of_words(self.max_words)
+        self.save_points()
+
+    @property
+    def counts_words(self) -> bool:
+        """Whether the run counts the words that it reads."""
+        return bool(self.max_words or self.save_at_words)
+
+    def save_points(self) -> dict[str, int]:
+        """The words after which the model is saved, by the folder's name."""
+        if self.save_at_words != [BABYLM]:
+            return {f"chck_{text}": number_of_words(text) for text in self.save_at_words}
+        millions = [*range(1, 10), *range(10, 101, 10)]
+        if self.max_words:  # the track of 100 M words goes on to 1 B
+            millions += range(200, number_of_words(self.max_words) // 10**6 + 1, 100)
+        return {f"chck_{number}M": number * 10**6 for number in millions}
+
+    def source(self, use: Literal["train", "validation"]) -> dict[str, Any] | None:
+        """Arguments of `load_blocks` and `training_texts` for a text; None without held-out text."""
+        is_training = use == "train"
+        files = self.train_files if is_training else self.validation_files
+        split = self.train_split if is_training else self.validation_split
+        reading = {"text_column": self.text_column, "fix_text": self.fix_text, "document_per": self.document_per}
+        if files:
+            return {"source": files, **reading}
+        if split is None:
+            return None
+        return {"source": self.dataset_name, "name": self.dataset_config_name, "split": split, **reading}
+
+
+@dataclass
+class StartArguments(ModelArguments):
+    """What training starts from, and what the card says of it."""
+
+    preset: str | None = HfArg(
+        default=None, help="Sizes and rates to begin with; flags override them.", metadata={"choices": [*PRESETS]}
+    )
+    family: str | None = HfArg(default=None, help="Architecture of a new model.", metadata={"choices": [*FAMILIES]})
+    num_merges: int | None = HfArg(default=None, help="Merges of the BPE learnt from the text. Default: 40000.")
+    prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts that each evaluation continues.")
+
+    def __post_init__(self):
+        if self.preset and self.model:
+            raise UserError(f"--preset {self.preset} is for a new model, not --model {self.model}. Leave one out.")
+        super().__post_init__()
+        given = self.tokenizer_name or self.model
+        if self.num_merges is not None and given:
+            learns = f"--num_merges {self.num_merges} learns a tokenizer, but that of {given} was given"
+            raise UserError(f"{learns}. Leave one of them out.")
+
+
+class PretrainingParser(CommandParser):
+    """Also reads --preset, whose settings flags and the file of --config override."""
+
+    def parse_words(self, words: list[str], command_line: list[str]) -> tuple[Namespace, list[str]]:
+        namespace, rest = super().parse_words(words, command_line)
+        if namespace.max_words and EPOCHS in flags_of(command_line):
+            raise UserError(f"--max_words says how long the run is, and so does {EPOCHS}. Leave one out.")
+        if namespace.preset:
+            preset = preset_beside(namespace, words)
+            if namespace.config_overrides and namespace.family in PRESET_FAMILIES:
+                overrides = merge_overrides(preset["config_overrides"], namespace.config_overrides)
+                words += ["--config_overrides", overrides]
+            self.set_defaults(**preset)
+            namespace, rest = super().parse_words(words, command_line)
+        check_stages(namespace, command_line)
+        return namespace, rest
+
+
+def preset_beside(given: Namespace, words: list[str]) -> dict[str, Any]:
+    """The settings of --preset, without those whose place other flags take."""
+    preset = dict(PRESETS[given.preset])
+    if given.tokenizer_name:  # no tokenizer is learnt
+        del preset["num_merges"]
+    if given.max_steps > 0 or EPOCHS in flags_of(words) or given.streaming:  # the length is given in another way
+        del preset["max_words"]
+    if given.streaming:  # counts no words
+        del preset["save_at_words"]
+    return preset
+
+
+def check_stages(given: Namespace, command_line: list[str]) -> None:
+    """Refuses flags of Trainer's that would make this command do something else than train."""
+    wrong = [flag for flag, is_given in (("--do_eval", given.do_eval), ("--do_predict", given.do_predict)) if is_given]
+    if "--do_train" in flags_of(command_line) and not given.do_train:
+        wrong.append("--do_train")
+    if wrong:
+        how = "and measures --validation_files; `gpt1 evaluate --tasks wikitext` measures a saved model"
+        raise UserError(f"This command always trains, {how}. Leave {wrong[0]} out.")
+
+
+ARGUMENTS = (StartArguments, CorpusArguments, GPT1PretrainingArguments)
+BASICS = {
+    "text": (
+        "train_files",
+        "validation_files",
+        "dataset_name",
+        "dataset_config_name",
+        "validation_split",
+        "text_column",
+        "streaming",
+    ),
+    "model": ("model", "preset", "family", "config_overrides", "tokenizer_name", "num_merges"),
+    "training": (
+        "output_dir",
+        "config",
+        "num_train_epochs",
+        "max_steps",
+        "learning_rate",
+        "warmup_steps",
+        "per_device_train_batch_size",
+        "gradient_accumulation_steps",
+        "seed",
+        "bf16",
+        "use_cpu",
+    ),
+    "log, evaluation, checkpoints": (
+        "logging_steps",
+        "eval_strategy",
+        "eval_steps",
+        "max_eval_blocks",
+        "prompts",
+        "save_strategy",
+        "save_steps",
+        "resume_from_checkpoint",
+        "report_to",
+        "push_to_hub",
+    ),
+}

@@ -1,0 +1,450 @@
+"""A run of `gpt1 pretrain`: each step is a method, and what it finds is there for the steps after it."""
+
+import json
+import logging
+import math
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+from transformers import TrainerState, set_seed
+from transformers.trainer import TRAINER_STATE_NAME
+
+from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts, unigram_perplexity
+from tokenization.errors import UserError
+from tokenization.text.documents import find_files
+from tokenization.wording import counted
+
+from ... import GPT1PretrainingArguments, SampleCallback
+from ...families import family_to_pretrain
+from ...inference.checkpoints import number_of_words
+from ...storage.writing import publish_files
+from ...training.arguments import rows_per_update
+from ...training.callbacks import SavePoints
+from ...training.checkpoint import INCOMPLETE_DIR, read_content
+from ...training.families import trainer_class_of
+from ...training.launch import check_launch, end_processes
+from ...training.measures import LEAST_VOCABULARY, prospect
+from .. import runs
+from ..arguments import CommandParser, parser_of
+from ..models import check_model, opening
+from ..rows import check_unknown
+from .arguments import BABYLM, CorpusArguments, StartArguments
+
+logger = logging.getLogger(__name__)
+BABYLM_EPOCHS = 10  # that the challenge allows
+DEFAULT_MERGES = 40_000
+SHUFFLED_BLOCKS = 10_000  # of a stream
+UNKNOWN_TEXTS, UNKNOWN_CHARACTERS = 200, 5_000  # that are looked at for unknown tokens
+SAMPLE_TOKENS = 40  # that each evaluation adds to a prompt
+# Settings that a resumed run has in common with the run before.
+KEPT_AT_A_RESUME = (
+    "train_files",
+    "dataset_name",
+    "text_column",
+    "document_per",
+    "fix_text",
+    "mix_documents",
+    "block_length",
+    "dataset_config_name",
+    "train_split",
+    "streaming",
+)
+# Where words are counted: by updates, all of which must read as many.
+KEPT_WITH_WORDS = ("per_device_train_batch_size", "gradient_accumulation_steps")
+NOT_WITH_WORDS = ("auto_find_batch_size", "dataloader_drop_last")
+
+
+def main(arguments: list[str]) -> None:
+    parser = parser_of("pretrain")
+    run = PretrainingRun(parser, *parser.read(arguments))
+    run.open_family()
+    run.check_settings()
+    run.check_output_folder()
+    run.check_text()
+    run.set_up()
+    run.open_tokenizer()
+    run.measure_unknown_tokens()
+    run.open_model()
+    run.load_blocks()
+    run.describe_text()
+    run.make_trainer()
+    run.add_samples()
+    run.plan_words()
+    run.describe_expectation()
+    if run.train():
+        run.evaluate()
+        run.publish()
+    end_processes(run.trainer)
+
+
+class PretrainingRun:
+    """The arguments of a run, and what its steps make of them.
+
+    Args:
+        parser: keeps the settings that the run writes.
+        model_args: what training starts from.
+        corpus_args: the text.
+        args: Trainer's arguments.
+    """
+
+    def __init__(
+        self,
+        parser: CommandParser,
+        model_args: StartArguments,
+        corpus_args: CorpusArguments,
+        args: GPT1PretrainingArguments,
+    ) -> None:
+        self.parser = parser
+        self.model_args = model_args
+        self.corpus_args = corpus_args
+        self.args = args
+        self.lines: list[str] = []  # about the run, logged when training begins
+        self.unknown = {"train": "", "validation": ""}  # what the lines say of unknown tokens
+        self.checkpoint: str | None = None  # that the run resumes from
+        self.is_new = model_args.model is None
+
+    # ---- Checks before any work is done
+
+    def open_family(self) -> None:
+        """Finds the family of the model. Of a new model, checks that it can be built."""
+        if self.is_new:
+            self.family = self.model_args.new_family
+            self.model_args.make_config()
+        else:
+            check_model("--model", self.model_args.model)
+            self.family = family_to_pretrain(self.model_args.model)
+
+    def check_settings(self) -> None:
+        """Checks settings that would fail only after the corpus is prepared."""
+        check_launch(self.args)
+        runs.check_metric(self.args, ("loss", "perplexity"))
+        if self.corpus_args.counts_words:
+            for name in NOT_WITH_WORDS:
+                if getattr(self.args, name):
+                    raise UserError(
+                        f"--{name} changes how many words an update reads, which are counted. Leave it out."
+                    )
+        if self.corpus_args.max_words and self.args.max_steps > 0:
+            both = f"--max_words {self.corpus_args.max_words} says how long the run is, and so does --max_steps"
+            raise UserError(f"{both} {self.args.max_steps}. Leave one of them out.")
+        if self.corpus_args.streaming and self.args.max_steps <= 0:
+            raise UserError("--streaming reads text of unknown length. Pass the number of updates as --max_steps.")
+        if self.corpus_args.source("validation") is None and self.args.eval_strategy != "no":
+            needs = f"--eval_strategy {self.args.eval_strategy.value} needs held-out text"
+            raise UserError(f"{needs}. Pass --validation_files or --validation_split.")
+        if self.is_new and self.family.is_causal:  # others add tokens of their tokenizer
+            self.family.block_length(self.model_args.make_config(), self.corpus_args.block_length)
+        if self.corpus_args.streaming and self.family.needs_stored_blocks:
+            raise UserError(f"--streaming stores no blocks, but {self.family.name} draws from them. Leave it out.")
+
+    def check_output_folder(self) -> None:
+        """Checks that the run may write to its folder, and finds the checkpoint that it resumes from."""
+        kept = {name: getattr(self.corpus_args, name) for name in KEPT_AT_A_RESUME}
+        if self.model_args.num_merges is not None:
+            kept["num_merges"] = self.model_args.num_merges
+        if self.corpus_args.counts_words:
+            kept |= {name: getattr(self.args, name) for name in KEPT_WITH_WORDS}
+        self.checkpoint = runs.check_output_folder(self.args, kept)
+        if self.checkpoint is not None and self.corpus_args.counts_words:
+            self.check_processes()
+
+    def check_processes(self) -> None:
+        """Checks that a run whose updates count words has as many processes as before."""
+        now = self.args.world_size
+        before = read_content(self.checkpoint).get("settings", {}).get("world_size", now)
+        if before != now:
+            told = f"{self.checkpoint} counted words for {before} processes, and this run has {now}"
+            raise UserError(f"{told}. Start {before} processes, or another run.")
+
+    def check_text(self) -> None:
+        """Reads the first piece of each text, and checks that no file is in both."""
+        name = self.corpus_args.dataset_name
+        if name is not None:
+            with opening(f"--dataset_name {name}"):
+                self.read_beginnings()
+            return
+        self.read_beginnings()
+        read = {file for source in self.corpus_args.train_files for file in find_files(source)}
+        held_out = {file for source in self.corpus_args.validation_files for file in find_files(source)}
+        shared = read & held_out
+        if shared:
+            raise UserError(
+                f"{min(shared)} is in --train_files and in --validation_files. Leave it out of one of them."
+            )
+
+    def read_beginnings(self) -> None:
+        for use in ("train", "validation"):
+            source = self.corpus_args.source(use)
+            if source is not None:
+                training_texts(**source)
+
+    # ---- Tokenizer and model
+
+    def set_up(self) -> None:
+        runs.set_up_logging(self.args, self.parser)
+        set_seed(self.args.seed)
+
+    def open_tokenizer(self) -> None:
+        """Opens the tokenizer that is given, or learns one from the text."""
+        # The weights of a checkpoint fit only its own BPE.
+        given = self.model_args.tokenizer_name or self.model_args.model or self.checkpoint
+        if given is None:
+            tokenizer = self.learn_tokenizer()
+        else:
+            with opening(f"The tokenizer of {given}"):
+                tokenizer = open_tokenizer(given)
+        self.tokenizer = self.family.pretraining_tokenizer(tokenizer)
+
+    def learn_tokenizer(self) -> GPT1Tokenizer:
+        """A BPE that the main process learns from the training text and the others load."""
+        output_dir = Path(self.args.output_dir)
+        with self.args.main_process_first(local=False, desc="learning the BPE"):
+            if self.args.process_index == 0:
+                tokenizer = self.learn_merges(self.model_args.num_merges or DEFAULT_MERGES)
+                tokenizer.save_pretrained(output_dir / INCOMPLETE_DIR / "model")
+                publish_files(output_dir / INCOMPLETE_DIR / "model", output_dir)
+            return GPT1Tokenizer.from_pretrained(output_dir)
+
+    def learn_merges(self, num_merges: int) -> GPT1Tokenizer:
+        logger.info(f"learning {num_merges:,} merges from the text …")
+        texts = training_texts(**self.corpus_args.source("train"))
+        tokenizer = GPT1Tokenizer.train(texts, num_merges, show_progress=False)
+        learnt = len(json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"])
+        if learnt < num_merges:
+            logger.warning(f"The text gives only {counted(learnt, 'merge')}.")
+        return tokenizer
+
+    def measure_unknown_tokens(self) -> None:
+        """Measures how many tokens of each text a given tokenizer does not know; one that is learnt knows all."""
+        is_given = self.model_args.tokenizer_name or self.model_args.model
+        if self.args.process_index != 0 or not is_given:
+            return
+        for use in ("train", "validation"):
+            if self.corpus_args.source(use) is not None:
+                texts, names = self.some_texts(use)
+                share = check_unknown(self.tokenizer, texts, names, self.model_args.allow_unknown_text)
+                self.unknown[use] = f", {share:.1%} of the tokens unknown"
+
+    def some_texts(self, use: str) -> tuple[list[str], str]:
+        """The first texts of each file, and the names of the files or of the data set."""
+        source = self.corpus_args.source(use)
+        if self.corpus_args.dataset_name:
+            pieces, names = [source], self.corpus_args.dataset_name
+        else:
+            files = [file for given in source["source"] for file in find_files(given)]
+            pieces, names = [{**source, "source": [file]} for file in files], ", ".join(source["source"])
+        num_texts = max(1, UNKNOWN_TEXTS // len(pieces))
+        texts: list[str] = []
+        for piece in pieces:
+            with suppress(UserError):  # a file without text
+                texts += [text[:UNKNOWN_CHARACTERS] for text in islice(training_texts(**piece), num_texts)]
+        return texts, names
+
+    def open_model(self) -> None:
+        """Makes a new model, or opens the one that is trained further. Checks that the tokenizer fits."""
+        if self.is_new:
+            self.model = self.family.make_language_model(self.model_args.make_config(self.tokenizer))
+        else:
+            with opening(f"--model {self.model_args.model}"):
+                self.model = self.family.open_for_pretraining(self.model_args.model)
+        longest = self.family.longest_sequence(self.model.config)
+        # A new model has its own positions, whatever model its tokenizer was saved with.
+        self.tokenizer.model_max_length = longest if self.is_new else min(self.tokenizer.model_max_length, longest)
+        self.family.check_pretraining(self.model, self.tokenizer)
+
+    # ---- Text
+
+    def load_blocks(self) -> None:
+        """Tokenises the texts into blocks. The main process of each machine goes first; the others use its cache."""
+        self.block_length = self.family.block_length(self.model.config, self.corpus_args.block_length)
+        with self.args.main_process_first(desc="preparing the corpus"):
+            self.train_blocks = self.blocks_of(self.corpus_args.source("train"), streaming=self.corpus_args.streaming)
+            if self.corpus_args.streaming:
+                self.train_blocks = self.train_blocks.shuffle(seed=self.args.seed, buffer_size=SHUFFLED_BLOCKS)
+            held_out = self.corpus_args.source("validation")
+            self.validation_blocks = None if held_out is None else self.blocks_of(held_out)
+        self.watched_blocks = self.validation_blocks  # that evaluations during training read
+
+    def blocks_of(self, source: dict[str, Any], **options: Any) -> Dataset | IterableDataset:
+        return load_blocks(
+            **source,
+            tokenizer=self.tokenizer,
+            block_length=self.block_length,
+            mix_documents=self.corpus_args.mix_documents,
+            num_proc=self.corpus_args.preprocessing_num_workers,
+            **options,
+        )
+
+    def describe_text(self) -> None:
+        """Adds lines about the texts, and chooses the blocks of evaluations."""
+        is_stream = isinstance(self.train_blocks, IterableDataset)
+        self.num_tokens = None if is_stream else count_tokens(self.train_blocks)  # of the training text
+        if is_stream:
+            line = f"train: a stream of blocks of {self.block_length} tokens"
+        else:
+            line = self.line_about("train", self.train_blocks, self.num_tokens)
+        self.lines.append(line + self.unknown["train"])
+        if self.num_tokens and self.family.is_causal:
+            self.lines.append(f"token frequencies alone: perplexity {unigram_perplexity(self.train_blocks):,.0f}")
+        if self.validation_blocks is not None:
+            line = self.line_about("validation", self.validation_blocks, count_tokens(self.validation_blocks))
+            self.lines.append(line + self.unknown["validation"])
+            self.limit_evaluation()
+
+    def line_about(self, use: str, blocks: Dataset, num_tokens: int) -> str:
+        number = counted(len(blocks), "block")
+        return f"{use}: {counted(num_tokens, 'token')} in {number} of up to {self.block_length}"
+
+    def limit_evaluation(self) -> None:
+        """Lets evaluations read --max_eval_blocks, evenly drawn; after several, the last reads all blocks."""
+        number, limit = len(self.validation_blocks), self.corpus_args.max_eval_blocks
+        if limit is None or limit >= number:
+            return
+        self.watched_blocks = self.validation_blocks.select([index * number // limit for index in range(limit)])
+        line = f"evaluation: of {limit:,} of these blocks"
+        if self.args.eval_strategy == "no":  # a single one, at the end
+            self.validation_blocks = self.watched_blocks
+        else:
+            line += " during training, of all at the end"
+        self.lines.append(line)
+
+    # ---- Training
+
+    def make_trainer(self) -> None:
+        trainer_class = trainer_class_of(self.family)
+        self.trainer = trainer_class(
+            self.model,
+            self.args,
+            data_collator=self.family.pretraining_collator(self.tokenizer, self.args.seed, self.train_blocks),
+            train_dataset=self.train_blocks,
+            eval_dataset=self.watched_blocks,
+            processing_class=self.tokenizer,
+        )
+
+    def add_samples(self) -> None:
+        """Lets each evaluation of a causal model continue the prompts."""
+        if not self.family.is_causal:
+            return
+        prompts = self.model_args.prompts
+        longest = max(map(len, self.tokenizer(prompts, add_special_tokens=False)["input_ids"]))
+        length = min(SAMPLE_TOKENS, self.model.config.max_position_embeddings - longest)
+        if length < 1:
+            raise UserError(f"--prompts has one of {longest} tokens, which leaves the model no position. Shorten it.")
+        self.trainer.add_callback(SampleCallback(self.tokenizer, prompts, max_new_tokens=length))
+
+    def plan_words(self) -> None:
+        """Where words are counted, sets the length of the run, and saves the model after them."""
+        if not self.corpus_args.counts_words:
+            return
+        plan = WordPlan(self.corpus_args, self.args, len(self.train_blocks))  # the trainer takes one device
+        self.lines.append(plan.line)
+        done = 0
+        if self.checkpoint is not None:
+            done = TrainerState.load_from_json(str(Path(self.checkpoint, TRAINER_STATE_NAME))).global_step
+        folder = Path(self.args.output_dir)
+        passed = [name for name, at in plan.saved.items() if at <= done and not (folder / name).is_dir()]
+        if passed:
+            logger.warning(f"The run is past the words of {', '.join(passed)}, which will not be saved.")
+        self.trainer.add_callback(SavePoints(self.trainer, plan.saved, plan.words_per_update))
+
+    def describe_expectation(self) -> None:
+        """Adds a line about the perplexity that the text is enough for, where GPT-1 was measured."""
+        is_measured = self.is_new and self.family.name == "gpt1" and len(self.tokenizer) >= LEAST_VOCABULARY
+        if not is_measured:
+            return
+        if self.args.max_steps > 0:
+            length = self.num_tokens / len(self.train_blocks) if self.num_tokens else self.block_length
+            num_read = self.args.max_steps * rows_per_update(self.args) * length
+        else:
+            num_read = self.args.num_train_epochs * (self.num_tokens or 0)
+        self.lines.append(prospect(self.num_tokens, num_read))
+
+    def train(self) -> bool:
+        """Trains or resumes. Returns whether there was anything to train."""
+        evaluated = ", ".join(self.corpus_args.validation_files) or self.corpus_args.validation_split or ""
+        runs.use_readable_log(self.trainer, evaluated)
+        return runs.train(self.trainer, self.model_args.model, self.lines, self.checkpoint, self.parser)
+
+    # ---- Results
+
+    def evaluate(self) -> None:
+        if self.validation_blocks is None:
+            return
+        if self.watched_blocks is not self.validation_blocks:
+            logger.info(f"evaluation of all {len(self.validation_blocks):,} blocks:")
+        metrics = self.trainer.evaluate(self.validation_blocks)
+        self.trainer.save_metrics("eval", metrics)
+        self.trainer.eval_dataset = self.validation_blocks  # the card reports the number of evaluated blocks
+        self.trainer.save_state()  # includes this evaluation
+
+    def publish(self) -> None:
+        corpus = self.corpus_args
+        runs.publish(
+            self.trainer,
+            self.model_args.model,
+            "gpt1 generate {}" if self.family.is_causal else "gpt1 finetune --model {} …",
+            language=self.model_args.language,
+            license=self.model_args.license,
+            dataset=corpus.dataset_name or short_names(corpus.train_files),
+            dataset_tags=corpus.dataset_name,
+            dataset_args=corpus.dataset_config_name,
+            dataset_split=short_names(corpus.validation_files) or corpus.validation_split,
+        )
+
+
+def short_names(files: list[str]) -> str:
+    """The last two parts of each path: the rest of it means nothing on other machines."""
+    return ", ".join("/".join(Path(file).parts[-2:]) for file in files)
+
+
+class WordPlan:
+    """How many updates a run has, by its number of words, and after which of them each folder is saved.
+
+    Words are what white space separates. Updates draw blocks of the whole text: each is taken to read its share.
+    Sets `max_steps` by --max_words.
+    """
+
+    def __init__(self, corpus_args: CorpusArguments, args: GPT1PretrainingArguments, num_blocks: int) -> None:
+        self.corpus_args = corpus_args
+        self.num_words = sum(len(text.split()) for text in training_texts(**corpus_args.source("train")))
+        micro_batches = math.ceil(num_blocks / (args.train_batch_size * args.world_size))
+        updates_per_epoch = math.ceil(micro_batches / args.gradient_accumulation_steps)
+        self.words_per_update = self.num_words / updates_per_epoch
+        if corpus_args.max_words:
+            args.max_steps = max(1, self.update_of(number_of_words(corpus_args.max_words)))
+        if args.max_steps > 0:
+            self.num_updates = args.max_steps
+        else:
+            self.num_updates = math.ceil(args.num_train_epochs * updates_per_epoch)
+        self.num_epochs = self.num_updates / updates_per_epoch
+        self.warn_of_epochs()
+        self.saved = self.save_points()
+
+    def update_of(self, num_words: int) -> int:
+        """The update that ends nearest to so many words."""
+        return round(num_words / self.words_per_update)
+
+    def save_points(self) -> dict[str, int]:
+        """The update after which each folder is saved, within the run."""
+        points = {name: max(1, self.update_of(words)) for name, words in self.corpus_args.save_points().items()}
+        late = [name for name, update in points.items() if update > self.num_updates]
+        if late:
+            logger.warning(f"The run ends before the words of {', '.join(late)}, which will not be saved.")
+        return {name: update for name, update in points.items() if update <= self.num_updates}
+
+    def warn_of_epochs(self) -> None:
+        is_challenge = self.corpus_args.save_at_words == [BABYLM]
+        if is_challenge and round(self.num_epochs, 1) > BABYLM_EPOCHS:  # as it is printed
+            read = f"The run reads the text for {self.num_epochs:.1f} epochs"
+            logger.warning(f"{read}; the BabyLM challenge allows {BABYLM_EPOCHS}.")
+
+    @property
+    def line(self) -> str:
+        """What the run says about its words."""
+        num_read = self.num_updates * self.words_per_update
+        epochs = "epoch" if round(self.num_epochs, 2) == 1 else "epochs"
+        line = f"words: {self.num_words:,} in the text, {num_read:,.0f} to read in {self.num_epochs:.3g} {epochs}"
+        return f"{line}; saved after {', '.join(self.saved)}" if self.saved else line

@@ -1,0 +1,61 @@
+"""What the commands check of rows and texts before they compute, and what they say about predictions."""
+
+import logging
+import math
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from datasets import Dataset, DatasetDict
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+from tokenization import Task
+from tokenization.errors import UserError
+from tokenization.text.control_tokens import unknown_share
+
+logger = logging.getLogger(__name__)
+UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
+REPORTED_SHARE = 0.05  # of unknown tokens
+REFUSED_SHARE = 0.5
+MANY_ROWS = 20  # that should not all be of one class
+
+
+def check_unknown(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], source: str, is_allowed=True) -> float:
+    """The share of unknown tokens in some texts. Above 5 % it is reported; above one half it may be refused."""
+    share, examples = unknown_share(tokenizer, texts)
+    shown = ", ".join(repr(text[:60]) for text in examples)
+    if share > REFUSED_SHARE and not is_allowed:
+        what = f"The tokenizer does not know {share:.0%} of the tokens of {source}, as in {shown}"
+        raise UserError(f"{what}. Choose a model that was trained on such texts, or pass --allow_unknown_text.")
+    if share > REPORTED_SHARE:
+        print(f"{share:.0%} of the tokens of {source} are unknown to the tokenizer, as in {shown}.", file=sys.stderr)
+    return share
+
+
+def some_texts(rows: Dataset | list[dict], task: Task) -> list[str]:
+    """The texts of evenly drawn rows."""
+    distance = math.ceil(len(rows) / UNKNOWN_ROWS) or 1
+    drawn = [rows[place] for place in range(0, len(rows), distance)]
+    return [row[column] for column in task.text_columns for row in drawn if isinstance(row.get(column), str)]
+
+
+def check_labels(task: Task, splits: DatasetDict, config: PreTrainedConfig) -> Task:
+    """Checks that a model that is not trained gives as many labels as the rows have: one or several."""
+    has_several = config.problem_type == "multi_label_classification"
+    is_labelled = any(task.columns["label"] in rows.column_names for rows in splits.values())
+    if is_labelled and has_several != task.multi_label:
+        several, one = "several labels", "one label"
+        gives, have = (several, one) if has_several else (one, several)
+        how = "Pass rows of its kind, or --do_train to train it for these"
+        raise UserError(f"The model gives each row {gives} (`problem_type`), but the rows have {have}. {how}.")
+    return replace(task, multi_label=has_several)
+
+
+def warn_of_one_class(counts: Counter, source: str) -> None:
+    """Warns where many rows are predicted to be of one class."""
+    if len(counts) == 1 and counts.total() >= MANY_ROWS:
+        logger.warning(
+            f"All {counts.total():,} rows of {source} are predicted as {min(counts)!r}. If that is wrong, fine-tune "
+            "on more rows, for more epochs, with a lower or a higher --learning_rate, or from a pre-trained model."
+        )
