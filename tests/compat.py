@@ -31,7 +31,7 @@ CORE += [
 ]
 CORE += ["tests/modeling_gpt1/hub", "tests/hub/test_hub_code.py", "tests/integration/test_pipelines.py"]
 CORE += [f"tests/{name}.py" for name in ("integration/test_peft", "tokenization/text/test_tokenization_gpt1")]
-CORE += ["tests/tokenization/batches/test_collators.py"]
+CORE += ["tests/tokenization/batches/test_block_collator.py", "tests/tokenization/batches/test_traversal_collator.py"]
 
 
 @dataclass(frozen=True)

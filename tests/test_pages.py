@@ -266,6 +266,14 @@ def test_links_lead_somewhere():
     assert wrong == []
 
 
+@pytest.mark.parametrize("page", ["docs/how-it-works/architecture.md", "CONTRIBUTING.md"])
+def test_the_files_that_a_page_names_are_there(page):
+    named = re.findall(
+        r"`((?:modeling_gpt1|tokenization|benchmarks|tests|docs)/[\w./*-]*)`", (ROOT / page).read_text("utf-8")
+    )
+    assert [name for name in named if not any(ROOT.glob(name))] == []
+
+
 def anchors(page: Path) -> set[str]:
     """Of the headings, as GitHub and MkDocs make them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
