@@ -31,7 +31,7 @@ def pins() -> dict[str, str]:
     return dict(line.partition(";")[0].split("==") for line in lines if not line.startswith("#"))
 
 
-def test_versions_agree():
+def test_citation_and_changelog_have_the_packages_version():
     known = metadata()
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == known["version"]
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

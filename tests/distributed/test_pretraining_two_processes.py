@@ -61,7 +61,7 @@ def weights_in(folder):
     return GPT1ForCausalLM.from_pretrained(folder).state_dict()
 
 
-def test_rows_on_disk(folder):
+def test_updates_on_rows_on_disk_hold_the_rows_of_one_process(folder):
     """Shuffled by Trainer: the updates hold the same rows as in one process, half of them in each."""
     expected = records(folder, "one", 1)[0]
     together = records(folder, "map")

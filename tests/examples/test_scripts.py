@@ -72,7 +72,7 @@ def test_a_script_is_short_and_uses_public_names(name):
             assert {alias.name for alias in node.names} <= set(public.get(node.module, dir(module)))
 
 
-def test_fine_tunes_on_a_task(script, language_model, tmp_path, capsys):
+def test_the_script_fine_tunes_on_a_task(script, language_model, tmp_path, capsys):
     arguments = ["--task", "sst2", "--data_dir", write_task(tmp_path / "data"), "--model", language_model]
     script("finetune_task").main([*arguments, "--output_dir", str(tmp_path / "out"), *QUICK])
     assert "eval_accuracy" in capsys.readouterr().out
@@ -94,7 +94,7 @@ def test_fine_tunes_on_an_own_file_and_names_its_classes(script, language_model,
         assert re.fullmatch(rf"(good|bad) \([01]\.\d\d\): {re.escape(sentence)}", answer)
 
 
-def test_pre_trains(script, tmp_path, monkeypatch, capsys, caplog):
+def test_the_pre_training_script_trains_and_saves(script, tmp_path, monkeypatch, capsys, caplog):
     module = script("pretrain")
     monkeypatch.setattr(trainer_utils.logger, "handlers", [caplog.handler])
     monkeypatch.setattr(module, "SIZE", {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2})
@@ -108,7 +108,7 @@ def test_pre_trains(script, tmp_path, monkeypatch, capsys, caplog):
     assert model.config.hidden_size == 16
 
 
-def test_scores(script, language_model, tmp_path, capsys):
+def test_the_scoring_script_prints_a_line_for_each_text(script, language_model, tmp_path, capsys):
     module = script("score")
     data = write_task(tmp_path / "data")
     module.main(["--model", "gpt1-novels"])

@@ -85,7 +85,7 @@ def test_the_repository_has_the_outputs_of_a_whole_run(notebook):
     nbformat.validate(notebook)
 
 
-def test_what_is_shown(run):
+def test_the_tutorial_shows_its_figures_and_texts(run):
     executed, _ = run
     (image,) = outputs(executed, "figure,")
     assert base64.b64decode(image["data"]["image/png"]).startswith(b"\x89PNG")
@@ -99,7 +99,7 @@ def test_what_is_shown(run):
     assert len(re.findall(r"→ \[\{'label': '(?:posi|nega)tive'", answers)) == 2
 
 
-def test_what_is_published(run):
+def test_the_tutorial_publishes_a_whole_model_with_its_card(run):
     _, hub = run
     files = hub.files("me/small-reviews")
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)

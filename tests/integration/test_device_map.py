@@ -58,7 +58,7 @@ def assert_same_outputs(model, expected_model, batch):
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_double_heads(name, folders, batch, tmp_path):
+def test_double_heads_over_several_devices_give_the_whole_models_losses(name, folders, batch, tmp_path):
     """Both losses and the logits; the tied head and packed sequences too."""
     device_map = MAPS[name] if name == "auto" else {**MAPS[name], "task_head": "disk"}
     folder = folders[GPT1DoubleHeadsModel]
@@ -72,7 +72,7 @@ def test_double_heads(name, folders, batch, tmp_path):
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_language_model(name, folders, batch, tmp_path):
+def test_a_language_model_over_several_devices_gives_the_whole_models_numbers(name, folders, batch, tmp_path):
     folder = folders[GPT1ForCausalLM]
     model = GPT1ForCausalLM.from_pretrained(folder, device_map=MAPS[name], offload_folder=tmp_path).eval()
     whole = GPT1ForCausalLM.from_pretrained(folder).eval()

@@ -39,7 +39,9 @@ class TestTorchExport:
             (GPT1DoubleHeadsModel, {"traversal": "multiple_choice"}, (3,), "task_logits"),
         ],
     )
-    def test_other_shapes_and_paddings(self, model_class, fields, sequences, output, tiny_model):
+    def test_a_program_gives_the_models_numbers_for_other_shapes_and_paddings(
+        self, model_class, fields, sequences, output, tiny_model
+    ):
         model = tiny_model(model_class, num_hidden_layers=1, delimiter_token_id=DELIMITER, **fields)
         program = exported(model, batch_of((2, *sequences, 7), seed=0))
         for shape in ((3, *sequences, 12), (5, *sequences, 9)):
@@ -124,7 +126,9 @@ class TestOnnx:
             (GPT1ForSequenceClassification, {"traversal": "similarity", "num_labels": 1}),
         ],
     )
-    def test_other_shapes_and_paddings(self, model_class, fields, session, tiny_model):
+    def test_a_program_gives_the_models_numbers_for_other_shapes_and_paddings(
+        self, model_class, fields, session, tiny_model
+    ):
         model = tiny_model(model_class, num_hidden_layers=1, delimiter_token_id=DELIMITER, **fields)
         batch = batch_of((3, 12), seed=1)
         session = session(model, "logits", batch_of((2, 7), seed=0))
@@ -133,7 +137,7 @@ class TestOnnx:
         seen = batch["attention_mask"].bool() if model_class is GPT1ForCausalLM else slice(None)
         close(torch.from_numpy(logits)[seen], model(**batch).logits[seen])
 
-    def test_positions_of_sequences_in_one_row(self, session, tiny_model):
+    def test_a_program_follows_the_positions_of_sequences_in_one_row(self, session, tiny_model):
         def packed(shape, seed):
             input_ids = batch_of(shape, seed)["input_ids"]
             return {"input_ids": input_ids, "position_ids": torch.arange(shape[1]).remainder(5).repeat(shape[0], 1)}

@@ -56,7 +56,7 @@ def train_with_plain_trainer(folder, output, mend):
     return tokenizer.decode(rows[0]["input_ids"]).replace(" ", "")
 
 
-def test_a_plain_trainer(folder, tmp_path, reasons):
+def test_a_plain_trainer_is_told_once_what_its_rows_lack(folder, tmp_path, reasons):
     assert train_with_plain_trainer(folder, tmp_path / "bare", mend=False) == "thefilmwasslow.hepaid."
     assert reasons() == [NO_TOKEN]
     assert train_with_plain_trainer(folder, tmp_path / "mended", mend=True) == "[s]thefilmwasslow.[$]hepaid.[e]"

@@ -82,7 +82,7 @@ def message(function, *args):
     return str(error.value)
 
 
-def test_tokens_by_kind(opened):
+def test_each_token_is_shown_with_its_part_of_the_input(opened):
     def sequences(traversal, **boxes):
         return [shown(sequence) for sequence in read(opened(traversal), boxes).sequences]
 
@@ -174,7 +174,7 @@ def test_losses_are_those_of_the_logits(opened):
         ("entailment", {"num_labels": 2, "problem_type": "multi_label_classification"}, ["LABEL_0", "LABEL_1"]),
     ],
 )
-def test_scores(opened, traversal, fields, names):
+def test_the_scores_shown_are_those_of_the_logits(opened, traversal, fields, names):
     model = opened(traversal, **fields)
     boxes = {"first": FARMER, "second": "the train"}
     with torch.no_grad():
@@ -207,7 +207,7 @@ def test_a_model_without_language_model_head_has_no_losses_and_says_so(opened, t
     assert "no language-model head to continue a text with. Open one that" in message(make_prompt, folder, boxes, 5)
 
 
-def test_prompts(opened):
+def test_a_prompt_is_all_before_the_last_part(opened):
     def prompt(traversal, room=5, **boxes):
         model = opened(traversal)
         ids, words = make_prompt(model, boxes, room)

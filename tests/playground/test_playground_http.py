@@ -46,7 +46,7 @@ def join(client, body, session="visitor"):
                 return message
 
 
-def test_a_reading(served):
+def test_the_page_answers_with_a_reading(served):
     client, config, _ = served
     opened = join(client, {"data": ["tiny", None], "fn_index": function_of(config, "listed", "input")["id"]})
     assert "is open" in json.dumps(opened["output"])

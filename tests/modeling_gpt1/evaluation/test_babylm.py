@@ -251,7 +251,7 @@ def explained(rows, target, features):
 
 
 @pytest.mark.parametrize("backend", ["causal", "mlm", "mntp"])
-def test_reading_times(backend, causal, make_masked, data_dir):
+def test_reading_times_are_explained_as_by_plain_least_squares(backend, causal, make_masked, data_dir):
     scorer = causal if backend == "causal" else make_masked(is_shifted=backend == "mntp")
     path = babylm.find("reading", data_dir)
     answer = babylm.ask_task(scorer, "reading", path)
@@ -279,7 +279,7 @@ def sigmoid(x, height, slope, middle, floor):
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_ages_of_acquisition(sign, tmp_path):
+def test_ages_of_acquisition_are_where_the_curves_cross(sign, tmp_path):
     """Curves that are sigmoids: the ages are where they cross, which is known."""
     months = np.arange(16, 31)
     counts = [10**6 * n for n in (*range(1, 10), *range(10, 101, 10))]
@@ -327,7 +327,7 @@ def test_a_word_is_scored_behind_its_context(causal, tmp_path):
     assert [row["surprisal"] for row in rows] == pytest.approx(expected, rel=1e-4)
 
 
-def save_opened(scorer, folder):
+def save_scorer(scorer, folder):
     return save_folder(folder, scorer.model, scorer.tokenizer)
 
 
@@ -338,7 +338,7 @@ def run(model, data_dir, output, *words):
 
 
 def test_the_command_answers_all_and_leaves_what_the_challenge_collects(causal, data_dir, tmp_path, capsys):
-    run(save_opened(causal, tmp_path / "small.v1"), data_dir, tmp_path / "out", "--tasks", "babylm")
+    run(save_scorer(causal, tmp_path / "small.v1"), data_dir, tmp_path / "out", "--tasks", "babylm")
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     names = ["blimp", "supplement", "ewok", "entity_tracking", "comps", "wug_past", "reading"]
     assert results["asked"] == [f"babylm_{name}" for name in names]
@@ -358,7 +358,7 @@ def test_the_command_answers_all_and_leaves_what_the_challenge_collects(causal, 
 def test_the_command_asks_masked_models(backend, make_masked, data_dir, tmp_path):
     scorer = make_masked("roberta", is_shifted=backend == "mntp")
     words = ["--tasks", "babylm_ewok", "--max_eval_samples", "4", *(["--backend", backend] if backend else [])]
-    run(save_opened(scorer, tmp_path / "model"), data_dir, tmp_path / "out", *words)
+    run(save_scorer(scorer, tmp_path / "model"), data_dir, tmp_path / "out", *words)
     answer = babylm.ask_task(scorer, "ewok", data_dir / "ewok_filtered", 4)
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["results"]["babylm_ewok"]["groups"] == answer.groups
@@ -373,8 +373,8 @@ def test_the_command_follows_words_over_the_checkpoints(tiny_model, plain_tokeni
     for number, name in enumerate(["chck_2M", "chck_10M", "chck_500K"]):
         model = tiny_model(GPT1ForCausalLM, number, vocab_size=len(plain_tokenizer), max_position_embeddings=64)
         scorers[name] = CausalLMScorer(model, plain_tokenizer)
-        save_opened(scorers[name], run_folder / name)
-    save_opened(scorers["chck_10M"], run_folder)
+        save_scorer(scorers[name], run_folder / name)
+    save_scorer(scorers["chck_10M"], run_folder)
     (tmp_path / "data" / "aoa").mkdir(parents=True)
     (tmp_path / "data" / "aoa" / "cdi_childes.json").write_text(json.dumps(words))
     run(str(run_folder), tmp_path / "data", tmp_path / "out", "--tasks", "babylm_aoa")
@@ -409,8 +409,8 @@ def test_few_rows_and_the_word_null(causal, data_dir, tmp_path):
     assert babylm.ask_task(causal, "wug_adj", tmp_path / "wug").metrics == {"spearmanr": 0.0}
 
 
-def test_wrong_uses(causal, data_dir, tmp_path):
-    model = save_opened(causal, tmp_path / "model")
+def test_wrong_uses_are_refused_with_a_remedy(causal, data_dir, tmp_path):
+    model = save_scorer(causal, tmp_path / "model")
     (tmp_path / "comps").mkdir()
     (tmp_path / "comps" / "comps_base.jsonl").write_text("")
     write_rows(tmp_path / "ewok_fast" / "mine.jsonl", [{"target_1": "a", "target_2": "b"}])

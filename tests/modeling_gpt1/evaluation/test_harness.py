@@ -236,7 +236,7 @@ def test_openai_gpt_is_read_as_gpt1(openai_gpt_folder, plain_tokenizer, tmp_path
     assert given.tok_encode(SPLIT_IN_TWO_WAYS) != expected
 
 
-def test_chance_and_splits(ours, data_dir, tmp_path):
+def test_the_report_tells_chance_and_the_split_that_was_read(ours, data_dir, tmp_path):
     results = ask(ours, data_dir, tmp_path)
     results["asked"] = ["arc_easy", "wikitext", "storycloze_2016"]
     samples = results["samples"]["wikitext"]

@@ -6,7 +6,7 @@ from modeling_gpt1.inference import checkpoints
 from modeling_gpt1.inference.checkpoints import saved_checkpoints
 
 
-def test_checkpoints_by_updates(tmp_path, monkeypatch):
+def test_checkpoints_are_sorted_by_updates_and_others_are_named(tmp_path, monkeypatch):
     told = []
     monkeypatch.setattr(checkpoints.logger, "warning", told.append)
     for name in ("chck_1M", "checkpoint-100", "checkpoint-20", "checkpoint-30-old", "checkpoint-40"):

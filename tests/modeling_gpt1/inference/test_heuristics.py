@@ -69,7 +69,7 @@ def test_a_pronoun_in_its_place():
         asked({**BEE, "pronoun_offset": 38})
 
 
-def test_names():
+def test_case_spaces_and_hyphens_of_a_name_do_not_matter():
     assert get_heuristic("SST-2") is HEURISTICS["sst2"]
     assert get_heuristic("Story Cloze").task.name == "story_cloze"
     assert get_heuristic("RACE-high").best_known == 0.503
@@ -204,7 +204,7 @@ def test_what_stands_before_a_row_stands_before_the_text_without_content():
         ("cola", {}, "'cola' needs at least 1 training rows .* but got 0. Pass `train_rows`"),
     ],
 )
-def test_refusals(name, arguments, message):
+def test_a_heuristic_refuses_what_it_has_no_place_for(name, arguments, message):
     with pytest.raises(ValueError, match=message):
         evaluate_zero_shot(ScorerByRule(by_words()), name, **{"rows": SST2, **arguments})
 

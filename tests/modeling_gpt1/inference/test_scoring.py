@@ -137,7 +137,7 @@ def largest_difference(scorer, requests, scores=None):
 
 @pytest.mark.parametrize("shares_contexts", [True, False])
 @pytest.mark.parametrize("batch_tokens", [4096, 60, 1])
-def test_batches_are_exact(model, shares_contexts, batch_tokens):
+def test_scores_in_batches_are_those_of_each_alone(model, shares_contexts, batch_tokens):
     scorer = CausalLMScorer(model, batch_tokens=batch_tokens)
     scorer.shares_contexts &= shares_contexts
     assert largest_difference(scorer, make_requests()) < 1e-5
@@ -279,7 +279,7 @@ def test_the_architecture_decides_the_method():
     assert {scorer_class_of(config) for config in denoising} == {DenoisingLMScorer}
 
 
-def test_total_and_mean():
+def test_a_score_has_a_total_and_a_mean_and_an_empty_one_no_mean():
     score = ContinuationScore((-1.0, -2.5))
     assert (score.total, score.mean) == (-3.5, -1.75)
     assert ContinuationScore(()).total == 0

@@ -106,7 +106,7 @@ class TestFolders:
         assert contents(tmp_path) == {"result/sub/a": "new", "result/b": "new"}
         assert list(tmp_path.iterdir()) == [folder]
 
-    def test_whole_or_absent(self, tmp_path, monkeypatch):
+    def test_a_folder_is_whole_or_absent(self, tmp_path, monkeypatch):
         folder = tmp_path / "deep" / "result"
         with pytest.raises(KeyError), writing.whole_or_absent(folder) as staging:
             (staging / "a").write_text("half")
