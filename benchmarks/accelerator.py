@@ -183,7 +183,8 @@ def generation(accelerator: Accelerator, folders: dict, sizes: tuple, rounds: in
 
         def generate(name: str, input_ids: torch.Tensor, num_new: int, models=models) -> list[list[int]]:
             limits = {"min_new_tokens": num_new, "max_new_tokens": num_new, "do_sample": False}
-            limits |= {"cache_implementation": "static"} if name == STATIC else {}
+            if name == STATIC:
+                limits["cache_implementation"] = "static"
             mask = torch.ones_like(input_ids)
             return (
                 models[OURS if name == STATIC else name]

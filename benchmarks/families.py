@@ -96,7 +96,8 @@ def train_rows(arguments: argparse.Namespace, task: str) -> int | None:
 def fine_tuning(arguments: argparse.Namespace, model: Step, task: str, seed: int) -> Step:
     rate = arguments.fine_tuning_rate
     flags = {"model": model.folder / "out", "learning_rate": rate, "task": task, "data_dir": arguments.data_dir}
-    if (limit := train_rows(arguments, task)) is not None:
+    limit = train_rows(arguments, task)
+    if limit is not None:
         flags["max_train_samples"] = limit
     if not torch.cuda.is_available():
         flags["use_cpu"] = True
@@ -417,7 +418,8 @@ def main(words: list[str] | None = None) -> None:
     rows = {family: row for family, row in found.items() if row is not None}
     words = [word for word in (sys.argv[1:] if words is None else words) if word not in ("--page", "--save")]
     about = {**machine(), "jobs": arguments.jobs, "fine_tuning": FINE_TUNING, "command": shlex.join(words)}
-    about["rows"] = {task: limit for task in TASKS if (limit := train_rows(arguments, task)) is not None}
+    limits = {task: train_rows(arguments, task) for task in TASKS}
+    about["rows"] = {task: limit for task, limit in limits.items() if limit is not None}
     text = page(rows, TASKS, about)
     print(text)
     if arguments.save:

@@ -60,7 +60,8 @@ class Worker:
         self.num_new = num_new
         model_class = {PEER: OpenAIGPTLMHeadModel, GPT2: GPT2LMHeadModel}.get(name, GPT1ForCausalLM)
         loading = {"dtype": torch.bfloat16 if name == BF16 else torch.float32}
-        loading |= {"quantization_config": GPT1Int8Config()} if name == INT8 else {}
+        if name == INT8:
+            loading["quantization_config"] = GPT1Int8Config()
         self.model = model_class.from_pretrained(folder, **loading)
         self.options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
         if name.endswith(LOOKUP):

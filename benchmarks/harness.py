@@ -387,7 +387,11 @@ def table_cells(row: dict) -> tuple[str, ...]:
 
 
 def format_figure(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    if abs(value) >= 1:
+        return f"{value:.2f}"
+    return f"{value:.3f}"
 
 
 # ---- The command of a script

@@ -28,6 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import datasets
+import numpy as np
 import psutil
 import torch
 from harness import machine, save_result
@@ -192,7 +193,8 @@ class Life:
         """Kills the run `seconds` after it begins to write the `nth` checkpoint from now."""
         seen: set[str] = set()
         while self.is_alive:
-            seen |= staged(self.folder) if self.update() > 0 else set()
+            if self.update() > 0:
+                seen |= staged(self.folder)
             if len(seen) == nth:
                 time.sleep(seconds)
                 return self.kill()
@@ -251,7 +253,9 @@ def same(one, other) -> bool:
         return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
-    return type(one) is type(other) and bool((one == other).all() if hasattr(one, "all") else one == other)
+    if type(one) is not type(other):
+        return False
+    return bool(np.all(one == other))
 
 
 def measure(name: str, num_kills: int, folder: Path, generator: random.Random) -> dict:

@@ -115,10 +115,19 @@ def run_trainer(model, blocks: np.ndarray, batch: int, marks: tuple[int, int], d
     """The same with our trainer, or for GPT-2 with transformers' own."""
     is_own = isinstance(model, GPT1ForCausalLM)
     updates = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": 1, "max_steps": marks[1]}
-    settings = {"warmup_steps": 0, "logging_steps": 10, "learning_rate": LEARNING_RATE, "lr_scheduler_type": "cosine"}
-    settings |= {"bf16": True, "torch_compile": True, "use_cpu": device.type == "cpu"}
-    settings |= {"save_strategy": "no", "disable_tqdm": True}
-    times, clock = {}, TrainerCallback()
+    settings = {
+        "warmup_steps": 0,
+        "logging_steps": 10,
+        "learning_rate": LEARNING_RATE,
+        "lr_scheduler_type": "cosine",
+        "bf16": True,
+        "torch_compile": True,
+        "use_cpu": device.type == "cpu",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+    }
+    times = {}
+    clock = TrainerCallback()
 
     def note(args, state, control, **kwargs):
         if state.global_step in marks:
@@ -156,9 +165,12 @@ def compare(rounds: int, quick: bool) -> list[dict]:
     num_tokens = (marks[1] - marks[0]) * batch * shape[1]
 
     def measure(name: str) -> dict[str, float]:
-        model = PlainGPT1(start) if name == PEER else copy.deepcopy(start if name == OURS else gpt2)
-        run = run_loop if name == PEER else run_trainer
-        return {"tokens/s": num_tokens / run(model, blocks, batch, marks, device)}
+        if name == PEER:
+            seconds = run_loop(PlainGPT1(start), blocks, batch, marks, device)
+        else:
+            model = copy.deepcopy(start if name == OURS else gpt2)
+            seconds = run_trainer(model, blocks, batch, marks, device)
+        return {"tokens/s": num_tokens / seconds}
 
     work = f"pre-training {batch} × {shape[1]}, bfloat16, compiled"
     return comparisons(work, rounds_of([OURS, PEER, GPT2], rounds, measure), OURS, TARGETS)

@@ -144,7 +144,8 @@ def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> l
     names = [OURS, PEER, GPT2, *([COMPILED] if compiled else [])]
     with tempfile.TemporaryDirectory() as folder:
         folders = write_peers(folder, {**SMALL, "n_positions": longest} if quick else {})
-        folders |= dict.fromkeys((OURS, COMPILED), folders[PEER])  # ours reads the checkpoint of openai-gpt
+        folders[OURS] = folders[PEER]  # ours reads the checkpoint of openai-gpt
+        folders[COMPILED] = folders[PEER]
         rows = []
         for dtype in DTYPES:
             arguments = {name: (name, folders[name], dtype, (batch, longest), threads) for name in names}

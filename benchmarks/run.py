@@ -95,8 +95,13 @@ def newest(folder: Path) -> dict[str, tuple[str, list[dict]]]:
         for name, script in read_json(path)["results"].items():
             if script["error"] is None and not script["quick"]:
                 found[name] = path.name.removesuffix("-bench.json"), script["rows"]
-    judged = {name: (day, [row for row in rows if row["target"] is not None]) for name, (day, rows) in found.items()}
-    return {name: judged[name] for name in SCRIPTS if name in judged and judged[name][1]}
+    judged = {}
+    for name in SCRIPTS:
+        day, rows = found.get(name, ("", []))
+        with_target = [row for row in rows if row["target"] is not None]
+        if with_target:
+            judged[name] = day, with_target
+    return judged
 
 
 def write_tables(folder: Path, page: Path) -> None:

@@ -161,7 +161,11 @@ def held(setting: Setting) -> dict[str, int]:
         return {"weights": 4 * whole, "gradients": 4 * whole, "optimizer": 8 * whole, "buffers": buckets}
     if setting.is_sharded:
         part = elements(setting, setting.data)
-        gradients = 4 * part if setting.synchronised else max((2 if setting.bf16 else 4) * whole, 4 * part)
+        if setting.synchronised:
+            gradients = 4 * part
+        else:
+            bytes_of_one = 2 if setting.bf16 else 4
+            gradients = max(bytes_of_one * whole, 4 * part)
         return {"weights": 4 * part, "gradients": gradients, "optimizer": 8 * part, "buffers": 0}
     cut = ceil(whole / setting.ranks)
     if setting.strategy == "zero2":
@@ -345,16 +349,21 @@ def least_ranks(setting: Setting, extra: int, memory: float) -> int | None:
 
 
 def plans(name: str, found: dict, memories: list[int], reserve: float) -> list[dict]:
-    return [
-        {
-            "size": name,
-            "launch": STRATEGIES[strategy],
-            "setting": column,
-            "bytes of a micro-batch": extra,
-            "least": {str(memory): least_ranks(setting, extra, memory * GIB * (1 - reserve)) for memory in memories},
-        }
-        for (strategy, column), (setting, extra) in found.items()
-    ]
+    rows = []
+    for (strategy, column), (setting, extra) in found.items():
+        least = {}
+        for memory in memories:
+            least[str(memory)] = least_ranks(setting, extra, memory * GIB * (1 - reserve))
+        rows.append(
+            {
+                "size": name,
+                "launch": STRATEGIES[strategy],
+                "setting": column,
+                "bytes of a micro-batch": extra,
+                "least": least,
+            }
+        )
+    return rows
 
 
 def table(rows: list[dict]) -> str:

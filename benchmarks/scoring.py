@@ -91,7 +91,12 @@ def random_questions(number: int, vocab_size: int) -> list[tuple[list[int], list
         return draw.choices(range(vocab_size), k=round(length))
 
     lengths = [min(max(draw.gauss(340, 90), 75), 505) for _ in range(number)]
-    return [(ids(length), [ids(draw.randrange(1, 14)) for _ in range(NUM_ANSWERS)]) for length in lengths]
+    questions = []
+    for length in lengths:
+        context = ids(length)
+        answers = [ids(draw.randrange(1, 14)) for _ in range(NUM_ANSWERS)]
+        questions.append((context, answers))
+    return questions
 
 
 def race_questions(number: int, data_dir: Path) -> list[tuple[list[int], list[list[int]]]]:

@@ -41,10 +41,17 @@ flower: rose, tulip, daisy, lily, orchid, violet, poppy, daffodil;
 instrument: flute, violin, piano, guitar, trumpet, harp, cello, banjo;
     restless, nervous, jittery; calm, peaceful; practised on, performed on; studio, theatre
 """
-KINDS = tuple(
-    Kind(noun, *(tuple(re.split(r",\s+", words)) for words in re.split(r";\s+", lists.strip())))
-    for noun, lists in re.findall(r"^(\w+): ([^:]+)$", _KINDS, flags=re.MULTILINE)
-)
+
+
+def _read_kinds(text):
+    kinds = []
+    for noun, lists in re.findall(r"^(\w+): ([^:]+)$", text, flags=re.MULTILINE):
+        fields = [tuple(re.split(r",\s+", words)) for words in re.split(r";\s+", lists.strip())]
+        kinds.append(Kind(noun, *fields))
+    return tuple(kinds)
+
+
+KINDS = _read_kinds(_KINDS)
 
 PRAISE = [
     "wonderful",
