@@ -313,54 +313,85 @@ def write_labels(
     Raises:
         ValueError: rows lack a label or text that can be used.
     """
-    is_test = split in task.test_splits
-    ids = LabelIds(task, names, labels, is_test)
+    ids = LabelIds(task, names, labels, is_test=split in task.test_splits)
     if ids.are_ids_of_names:
         first = next(iter(ids.id_of))
         logger.warning_once(f"{source}: labels are read as places of classes: 0 is {first!r}, and so on.")
-    ends = ids.ends(rows)
-    converted: list[float | int | list[float] | None] = []
-    bad: dict[int, str] = {}
-    column = task.columns["label"]
-    for row, (label, end) in enumerate(zip(labels, ends, strict=True)):
-        new = None if label is None else ids.convert(label, end)
-        may_lack = is_test and label is None
-        if new is None and not may_lack:
-            bad[row] = column
-        converted.append(new)
-    bad.update(bad_texts or {})
-    kept = [row for row in range(len(rows)) if row not in bad]
-    if bad:
-        # No label is 0, and one is as high as the number of choices: they count from 1, and skipping would hide it.
-        count_from_1 = ids.has_choices and 0 not in converted and any(labels[row] == ends[row] for row in bad)
-        what = _describe_bad_rows(rows, bad, source, ids.needed)
-        if ids.id_of and any(labels[row] == HIDDEN_LABEL for row in bad):
+    converted = _ConvertedRows(rows, labels, source, ids, bad_texts or {})
+    if converted.bad:
+        converted.refuse_or_warn(skip_bad_rows)
+    return converted.write()
+
+
+class _ConvertedRows:
+    """The rows of a split with their labels before and after, and those of them that cannot be used.
+
+    Args:
+        rows, labels, source, bad_texts: as in `write_labels`.
+        ids: converts the labels.
+    """
+
+    def __init__(self, rows: Dataset, labels: list, source: str, ids: LabelIds, bad_texts: dict[int, str]):
+        self.rows = rows
+        self.labels = labels
+        self.source = source
+        self.ids = ids
+        self.column = ids.task.columns["label"]
+        self.ends = ids.ends(rows)
+        self.converted: list[float | int | list[float] | None] = []
+        self.bad: dict[int, str] = {}
+        """Rows that cannot be used, each with the column whose cell is at fault."""
+        for row, (label, end) in enumerate(zip(labels, self.ends, strict=True)):
+            new = None if label is None else ids.convert(label, end)
+            may_lack_label = ids.is_test and label is None
+            if new is None and not may_lack_label:
+                self.bad[row] = self.column
+            self.converted.append(new)
+        self.bad.update(bad_texts)
+        self.kept = [row for row in range(len(rows)) if row not in self.bad]
+
+    def refuse_or_warn(self, skip_bad_rows: bool | None) -> None:
+        """Raises ValueError unless the bad rows may be left out; see `write_labels`."""
+        what = self._describe_bad()
+        if skip_bad_rows and self.kept and not self._count_from_1():
+            logger.warning(f"{what} They are left out.")
+            return
+        or_skip = ""
+        if skip_bad_rows is not None and self.kept:
+            or_skip = ", or pass `skip_bad_rows` to leave them out"
+        raise UserError(f"{what} Correct or remove them{or_skip}.")
+
+    def _describe_bad(self) -> str:
+        first = sorted(self.bad)[:3]
+        shown = [f"row {row}: column {self.bad[row]!r} has {self.rows[row][self.bad[row]]!r}" for row in first]
+        if len(self.bad) > len(first):
+            shown.append(f"and {len(self.bad) - len(first)} more")
+        what = (
+            f"{len(self.bad)} of {counted(len(self.rows), 'row')} of {self.source} lack a text or a label that can be "
+            f"used, counted from row 0: {'; '.join(shown)}. The label needs {self.ids.needed}."
+        )
+        has_classes = len(self.ids.id_of) > 0
+        if has_classes and any(self.labels[row] == HIDDEN_LABEL for row in self.bad):
             what += f"{MEANS_HIDDEN} If it is a class, give the classes names."
-        if len(ids.id_of) > MANY_CLASSES and len(bad) > len(rows) / 2:
-            what += f" Is {column!r} the label?"
-        if count_from_1:
+        if len(self.ids.id_of) > MANY_CLASSES and len(self.bad) > len(self.rows) / 2:
+            what += f" Is {self.column!r} the label?"
+        if self._count_from_1():
             what += " No label is 0: if they count from 1, subtract 1 from each."
-        if not skip_bad_rows or not kept or count_from_1:
-            or_skip = ""
-            if skip_bad_rows is not None and kept:
-                or_skip = ", or pass `skip_bad_rows` to leave them out"
-            raise UserError(f"{what} Correct or remove them{or_skip}.")
-        logger.warning(f"{what} They are left out.")
-    column_names = rows.column_names
-    rows = rows.remove_columns(column).select(kept)
-    rows = rows.add_column(column, [converted[row] for row in kept], feature=ids.dtype)
-    if bad and PLACE not in column_names:
-        column_names = [*column_names, PLACE]
-        rows = rows.add_column(PLACE, kept)
-    return rows.select_columns(column_names)
+        return what
 
+    def _count_from_1(self) -> bool:
+        """Whether labels of choices begin with 1: without the bad rows, all others would be one place off."""
+        if not self.ids.has_choices or 0 in self.converted:
+            return False
+        return any(self.labels[row] == self.ends[row] for row in self.bad)
 
-def _describe_bad_rows(rows: Dataset, bad: dict[int, str], source: str, needed: str) -> str:
-    first = sorted(bad)[:3]
-    shown = "; ".join(f"row {row}: column {bad[row]!r} has {rows[row][bad[row]]!r}" for row in first)
-    if len(bad) > len(first):
-        shown += f"; and {len(bad) - len(first)} more"
-    return (
-        f"{len(bad)} of {counted(len(rows), 'row')} of {source} lack a text or a label that can be used, counted from "
-        f"row 0: {shown}. The label needs {needed}."
-    )
+    def write(self) -> Dataset:
+        """The rows that can be used, with their new labels; a column `PLACE` if others are left out."""
+        names = self.rows.column_names
+        labels = [self.converted[row] for row in self.kept]
+        rows = self.rows.remove_columns(self.column).select(self.kept)
+        rows = rows.add_column(self.column, labels, feature=self.ids.dtype)
+        if self.bad and PLACE not in names:
+            names = [*names, PLACE]
+            rows = rows.add_column(PLACE, self.kept)
+        return rows.select_columns(names)

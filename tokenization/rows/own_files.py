@@ -77,9 +77,15 @@ def _check_columns_are_used_once(columns: dict[str, str | list[str]]) -> None:
 
 
 def _check_files(files: dict[str, str | Path | Dataset]) -> None:
-    is_mapping = isinstance(files, Mapping)
-    if not is_mapping or not all(isinstance(file, str | Path | Dataset) for file in files.values()):
-        given = {split: type(file).__name__ for split, file in files.items()} if is_mapping else str(files)[:99]
+    given: dict[str, str] | str
+    if isinstance(files, Mapping):
+        are_files = [isinstance(file, str | Path | Dataset) for file in files.values()]
+        fit = len(are_files) > 0 and all(are_files)
+        given = {split: type(file).__name__ for split, file in files.items()}
+    else:
+        fit = False
+        given = str(files)[:99]
+    if not fit:
         needed = 'for each split a path or a `Dataset`, as {"train": "a.csv"}'
         raise UserError(f"`files` is {given!r}. Give {needed}; `Dataset.from_pandas` and `from_list` make one.")
     unknown = [split for split in files if split not in SPLITS]

@@ -74,8 +74,11 @@ def test_rows_and_settings_that_do_not_fit_are_refused(tmp_path, rows, options, 
 @pytest.mark.parametrize(
     "files, kind",
     [
-        *(("train.csv", "'train.csv'"), (datasets.Dataset.from_list(ROWS), "Dataset(")),
-        *(({"train": ROWS}, "{'train': 'list'}"), ({"train": pandas.DataFrame(ROWS)}, "{'train': 'DataFrame'}")),
+        ("train.csv", "'train.csv'"),
+        (datasets.Dataset.from_list(ROWS), "Dataset("),
+        ({"train": ROWS}, "{'train': 'list'}"),
+        ({"train": pandas.DataFrame(ROWS)}, "{'train': 'DataFrame'}"),
+        ({}, "`files` is {}"),
     ],
 )
 def test_what_is_no_file_of_a_split_is_refused(files, kind):
