@@ -9,6 +9,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel
 
 from tokenization import Task, TraversalCollator
+from tokenization.errors import UserError
 from tokenization.rows.tasks import TRAINER_PADDING
 
 from ..families import family_of_model
@@ -30,14 +31,21 @@ def predict_rows(
             except ValueError as error:
                 records[-1]["error"] = re.sub(r"^Row 0 of the data( \(.*?\))?: ", "", str(error))
             else:
-                batch.append((row, records[-1], {"truncated": True} if num_cut else {}))
+                batch.append((first + len(records) - 1, row, records[-1], num_cut > 0))
         if batch:
-            inputs = collator([row for row, *_ in batch])
+            inputs = collator([row for _, row, _, _ in batch])
             with torch.inference_mode():
                 output = scores_of(**{name: tensor.to(model.device) for name, tensor in inputs.items()})
             logits = family.task_logits(output).cpu().double()
-            for (_, record, cut), of_row in zip(batch, logits, strict=True):
-                record |= describe_prediction(of_row, task) | cut
+            for (index, _, record, is_cut), of_row in zip(batch, logits, strict=True):
+                if of_row.isnan().any():
+                    raise UserError(
+                        f"The scores of row {index} by {model.name_or_path or type(model).__name__} are no numbers "
+                        "(NaN). The model's weights are damaged, or its training diverged. Use another checkpoint."
+                    )
+                record.update(describe_prediction(of_row, task))
+                if is_cut:
+                    record["truncated"] = True
         yield from records
 
 

@@ -12,14 +12,26 @@ import numpy as np
 from ..errors import UserError
 
 
+def check_numbers(predictions: np.ndarray) -> None:
+    """Refuses predicted classes that are no numbers: they equal nothing, and would count as wrong answers."""
+    is_bad = predictions != predictions  # true of NaN alone, whatever the type
+    if is_bad.any():
+        raise UserError(
+            f"{is_bad.sum()} of {predictions.size} predictions are no numbers (NaN), first at {is_bad.argmax()}, so "
+            "they have no accuracy. Look at the model that gave them."
+        )
+
+
 def accuracy(predictions: np.ndarray, references: np.ndarray) -> float:
     """Share of the examples whose predicted class is the true one; where they have several, all must be right."""
+    check_numbers(predictions)
     is_right = predictions == references
     return np.mean(is_right if is_right.ndim == 1 else is_right.all(-1))
 
 
 def f1(predictions: np.ndarray, references: np.ndarray) -> float:
     """Harmonic mean of precision and recall of class 1; 0 where class 1 is neither predicted nor true."""
+    check_numbers(predictions)
     found = np.sum((predictions == 1) & (references == 1))
     predicted_or_true = np.sum(predictions == 1) + np.sum(references == 1)
     return 2 * found / predicted_or_true if predicted_or_true else 0.0

@@ -215,10 +215,19 @@ def predictions_from_logits(task: Task, task_logits: np.ndarray | tuple) -> np.n
         task: what the logits are of.
         task_logits: [N, K], [N, C] or [N, 1], or a tuple that begins with them, as Trainer gathers them. For multiple
             choice, -inf and -100 (Trainer's padding) mark choices that an example does not have.
+
+    Raises:
+        ValueError: a class would be read off scores of which one is no number.
     """
     logits = np.asarray(task_logits[0] if isinstance(task_logits, tuple) else task_logits)
     if task.regression:
         return logits.reshape(len(logits))
+    is_bad = np.isnan(logits).reshape(len(logits), -1).any(-1)
+    if is_bad.any():
+        raise UserError(
+            f"{is_bad.sum()} of {len(logits)} rows have scores that are no numbers (NaN), first row "
+            f"{is_bad.argmax()}. The model's weights are damaged, or its training has diverged. Use another checkpoint, or a lower rate."
+        )
     if task.multi_label:
         return (logits > 0).astype(np.int64)
     if TRAVERSALS[task.traversal].has_choices:
