@@ -226,8 +226,8 @@ def predictions_from_logits(task: Task, task_logits: np.ndarray | tuple) -> np.n
     if is_bad.any():
         raise UserError(
             f"{is_bad.sum()} of {len(logits)} rows have scores that are no numbers (NaN), first row "
-            f"{is_bad.argmax()}. The model's weights are damaged, or its training has diverged. Use another checkpoint, "
-            "or a lower learning rate."
+            f"{is_bad.argmax()}. The model's weights are damaged, or its training has diverged. Use another "
+            "checkpoint, or a lower learning rate."
         )
     if task.multi_label:
         return (logits > 0).astype(np.int64)
