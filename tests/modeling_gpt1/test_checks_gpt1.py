@@ -35,13 +35,13 @@ def make(tiny_model):
 
 
 @pytest.mark.parametrize("label", [3, -1])
-def test_a_class_out_of_range(make, label):
+def test_a_class_out_of_range_is_refused(make, label):
     with pytest.raises(IndexError, match=f"Target {label} is out of bounds"):
         make(GPT1ForSequenceClassification, num_labels=3)(IDS, labels=torch.tensor([2, label]))
 
 
 @pytest.mark.parametrize("labels", [torch.tensor([0.0, 1.0]), torch.tensor([True, False])])
-def test_classes_of_another_type(make, labels):
+def test_classes_of_another_type_are_refused(make, labels):
     message = refusal(make(GPT1ForSequenceClassification, num_labels=3), IDS, labels=labels)
     assert f"but got {labels.dtype}. Pass `labels.long()`" in message
     assert "`num_labels=1`" in message
@@ -54,54 +54,79 @@ def test_whole_numbers_of_every_size_are_classes(make, dtype):
     assert torch.equal(model(IDS, labels=labels.to(dtype)).loss, model(IDS, labels=labels).loss)
 
 
-def test_an_example_without_a_choice(tiny_model):
+def test_an_example_without_a_choice_is_refused(tiny_model):
+    choice_mask = torch.tensor([[False, False, False], [True, True, False]])
+    message = refusal(tiny_model(GPT1ForMultipleChoice), CHOICES, choice_mask=choice_mask)
+    assert "`choice_mask` marks every choice of example 0" in message
+
+
+@pytest.mark.parametrize("choice, is_finite", [(1, True), (2, False)])
+def test_the_loss_of_an_absent_choice_is_infinite(tiny_model, choice, is_finite):
     model = tiny_model(GPT1ForMultipleChoice)
     choice_mask = torch.tensor([[True, True, True], [True, True, False]])
-    assert model(CHOICES, choice_mask=choice_mask, labels=torch.tensor([2, 1])).loss.isfinite()
-    assert model(CHOICES, choice_mask=choice_mask, labels=torch.tensor([2, 2])).loss.isinf()  # of an absent choice
-    choice_mask[0] = False
-    assert "`choice_mask` marks every choice of example 0" in refusal(model, CHOICES, choice_mask=choice_mask)
+    loss = model(CHOICES, choice_mask=choice_mask, labels=torch.tensor([2, choice])).loss
+    assert loss.isfinite() == is_finite
 
 
-def test_several_labels_are_0_or_1(make):
+def test_several_labels_must_be_from_0_to_1(make):
     model = make(GPT1ForSequenceClassification, num_labels=3, problem_type="multi_label_classification")
+    assert model(IDS, labels=torch.tensor([[0, 1, 0], [0.5, 1, 1]])).loss.isfinite()
     for number in (2, math.nan):
         labels = torch.tensor([[0, 1, 0], [0.5, 1, number]])
         assert f"Label 2 of example 1 is {labels[1, 2].item()}, but" in refusal(model, IDS, labels=labels)
-    assert model(IDS, labels=labels.nan_to_num(1.0)).loss.isfinite()
 
 
-@pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1LSTMForCausalLM])
-def test_targets_of_the_language_model(tiny_model, model_class):
-    model = tiny_model(model_class)
-    for target in (101, -5):
-        labels = IDS.clone()
-        labels[1, 3] = target
-        message = refusal(model, IDS, labels=labels)
-        assert f"`labels` has {target} at [1, 3], but the vocabulary has ids 0 to 100, and -100" in message
-        assert "`model.resize_token_embeddings(len(tokenizer))`" in message
-    message = refusal(model, IDS, labels=IDS.float())
+LANGUAGE_MODELS = [GPT1ForCausalLM, GPT1LSTMForCausalLM]
+
+
+@pytest.mark.parametrize("target", [101, -5])
+@pytest.mark.parametrize("model_class", LANGUAGE_MODELS)
+def test_a_target_outside_of_the_vocabulary_is_refused(tiny_model, model_class, target):
+    labels = IDS.clone()
+    labels[1, 3] = target
+    message = refusal(tiny_model(model_class), IDS, labels=labels)
+    assert f"`labels` has {target} at [1, 3], but the vocabulary has ids 0 to 100, and -100" in message
+    assert "`model.resize_token_embeddings(len(tokenizer))`" in message
+
+
+@pytest.mark.parametrize("model_class", LANGUAGE_MODELS)
+def test_targets_that_are_no_whole_numbers_are_refused(tiny_model, model_class):
+    message = refusal(tiny_model(model_class), IDS, labels=IDS.float())
     assert "`labels` must contain token ids (torch.int64), but got torch.float32" in message
-    for labels in (IDS[:, 1:], IDS[0]):
-        assert f"shape [2, 5], one for each token, but got {list(labels.shape)}" in refusal(model, IDS, labels=labels)
+
+
+@pytest.mark.parametrize("labels", [IDS[:, 1:], IDS[0]], ids=["shifted", "of one sequence"])
+@pytest.mark.parametrize("model_class", LANGUAGE_MODELS)
+def test_targets_of_another_shape_are_refused(tiny_model, model_class, labels):
+    message = refusal(tiny_model(model_class), IDS, labels=labels)
+    assert f"shape [2, 5], one for each token, but got {list(labels.shape)}" in message
+
+
+@pytest.mark.parametrize("shape", [[0, 5], [2, 0]])
+@pytest.mark.parametrize("model_class", MODELS)
+def test_no_tokens_are_refused(make, model_class, shape):
+    message = refusal(make(model_class), torch.ones(shape, dtype=torch.int64))
+    assert f"at least one row and one token, but got {shape}." in message
+
+
+@pytest.mark.parametrize("number", [101, -1])
+@pytest.mark.parametrize("model_class", MODELS)
+def test_a_token_outside_of_the_vocabulary_is_refused(make, model_class, number):
+    model = make(model_class)
+    ids = IDS.clone()
+    ids[1, 2] = number
+    assert f"`input_ids` has {number} at [1, 2], but the vocabulary has ids 0 to 100." in refusal(model, ids)
+    assert f"`token_type_ids` has {number} at [1, 2]" in refusal(model, IDS, token_type_ids=ids)
 
 
 @pytest.mark.parametrize("model_class", MODELS)
-def test_tokens_that_have_no_embedding(make, model_class):
-    model = make(model_class)
-    for shape in ([0, 5], [2, 0]):
-        message = refusal(model, torch.ones(shape, dtype=torch.int64))
-        assert f"at least one row and one token, but got {shape}." in message
-    for number in (101, -1):
-        ids = IDS.clone()
-        ids[1, 2] = number
-        assert f"`input_ids` has {number} at [1, 2], but the vocabulary has ids 0 to 100." in refusal(model, ids)
-        assert f"`token_type_ids` has {number} at [1, 2]" in refusal(model, IDS, token_type_ids=ids)
-    assert "`input_ids` must contain token ids (torch.int64), but got torch.float32" in refusal(model, IDS.float())
+def test_tokens_that_are_no_whole_numbers_are_refused(make, model_class):
+    message = refusal(make(model_class), IDS.float())
+    assert "`input_ids` must contain token ids (torch.int64), but got torch.float32" in message
 
 
 @pytest.mark.parametrize("shape", [[2, 4], [2, 6], [3, 5], [5], [2, 5, 5], [2, 1, 5, 5]])
-def test_masks_of_another_shape(make, shape):
+def test_masks_of_another_shape_are_refused(make, shape):
     """A 4-dimensional mask of integers would be added to the scores."""
     mask = torch.ones(shape, dtype=torch.int64)
     message = refusal(make(GPT1ForCausalLM), IDS, attention_mask=mask)
@@ -114,7 +139,7 @@ def test_masks_of_another_shape(make, shape):
 
 
 @pytest.mark.parametrize("model_class", [GPT1Model, GPT1ForSequenceClassification, GPT1DoubleHeadsModel])
-def test_a_token_type_for_all_tokens_of_a_row(make, model_class):
+def test_one_token_type_serves_all_tokens_of_a_sequence(make, model_class):
     model, types = make(model_class), torch.tensor([[3], [4]])
     one, each = (model(IDS, token_type_ids=ids)[0] for ids in (types, types.expand(IDS.shape)))
     assert torch.equal(one, each)
@@ -122,7 +147,7 @@ def test_a_token_type_for_all_tokens_of_a_row(make, model_class):
 
 
 @pytest.mark.parametrize("model_class", [GPT1ForSequenceClassification, GPT1DoubleHeadsModel])
-def test_padding_without_a_mask_is_told(make, model_class, caplog):
+def test_padding_without_a_mask_is_warned_of(make, model_class, caplog):
     model, padded = make(model_class, pad_token_id=0), IDS.clone()
     padded[1, -2:] = 0
     warning_once.cache_clear()
@@ -133,7 +158,7 @@ def test_padding_without_a_mask_is_told(make, model_class, caplog):
     assert "We strongly recommend passing in an `attention_mask` since your input_ids may be padded" in caplog.text
 
 
-def test_a_mask_that_leaves_out_the_cache(tiny_model):
+def test_a_mask_that_leaves_out_the_cache_is_refused(tiny_model):
     model = tiny_model(GPT1ForCausalLM)
     cache = model(IDS[:, :3], use_cache=True).past_key_values
     message = refusal(model, IDS[:, 3:], attention_mask=torch.ones(2, 2).long(), past_key_values=cache)

@@ -156,7 +156,7 @@ class TestTrainers:
         assert not any("forward" in vars(block) for block in trainer.model.modules())
 
     @pytest.mark.parametrize("is_packed", [False, True])
-    def test_pretraining(self, graphs, tmp_path, tiny_model, is_packed):
+    def test_pretraining_needs_few_graphs(self, graphs, tmp_path, tiny_model, is_packed):
         batches = [language_batch(2, length) for length in (8, 16, 24, 12, 20, 8, 10, 14)]
         if is_packed:
             batches = [{**batch, "plan": plan_batch(batch["attention_mask"], [0, 0])} for batch in batches]

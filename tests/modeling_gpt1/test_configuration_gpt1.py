@@ -102,13 +102,13 @@ def test_regression_is_said_by_the_problem_type_or_the_single_label(fields, regr
         ({"do_layer_norm_before": "true"}, "field 'do_layer_norm_before'", "expected bool, got str (value: 'true')"),
     ],
 )
-def test_impossible_values(fields, given, needed):
+def test_impossible_values_are_refused(fields, given, needed):
     message = refusal(GPT1Config, **fields)
     assert given in message
     assert needed in message
 
 
-def test_a_wrong_value_that_is_assigned():
+def test_a_wrong_value_that_is_assigned_is_refused():
     config = GPT1Config()
     with pytest.raises(StrictDataclassError, match="field 'embd_pdrop'.*\n.*between 0.0 and 1.0, got nan"):
         config.embd_pdrop = math.nan
@@ -147,7 +147,7 @@ def test_every_field_takes_the_values_that_it_can(config_class, value, takes_it)
 
 
 @pytest.mark.parametrize("config_class", [GPT1Config, GPT1LSTMConfig])
-def test_an_unknown_problem_type(config_class):
+def test_an_unknown_problem_type_is_refused(config_class):
     def open_with_head():
         config = config_class(hidden_size=12, num_hidden_layers=1)
         config.problem_type = "several"  # refused here by older releases of transformers, in words of their own

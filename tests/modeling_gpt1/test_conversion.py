@@ -229,7 +229,7 @@ def test_gpt1_to_openai_gpt_and_back(tiny_model, tmp_path, model_class, traversa
     assert back.config.columns == columns
 
 
-def test_sharded_folders_and_their_settings_for_generation(make_openai, tmp_path):
+def test_sharded_folders_keep_their_settings_for_generation(make_openai, tmp_path):
     theirs = make_openai(OpenAIGPTLMHeadModel)
     theirs.generation_config.max_new_tokens = 7
     theirs.save_pretrained(tmp_path / "openai", max_shard_size="20KB")
@@ -258,7 +258,7 @@ def test_weights_of_torch_save_keep_every_bit(make_openai, tmp_path):
     assert_same_weights(tmp_path / "gpt1", tmp_path / "expected")
 
 
-def test_command(release, tmp_path, capsys):
+def test_the_command_converts_a_folder(release, tmp_path, capsys):
     folder, theirs = release
     ours, openai = str(tmp_path / "gpt1"), str(tmp_path / "openai")
     convert.main(["--source", str(folder), "--output_dir", ours, "--num_attention_heads", "4"])
@@ -353,7 +353,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_release(release, tmp_path, name):
+def test_a_damaged_release_is_refused(release, tmp_path, name):
     damage, message = DAMAGE[name]
     folder = Path(shutil.copytree(release[0], tmp_path / "broken"))
     damage(folder)
@@ -361,7 +361,7 @@ def test_a_damaged_release(release, tmp_path, name):
     assert not (tmp_path / "out").exists()
 
 
-def test_number_of_heads(release, tmp_path):
+def test_a_number_of_heads_that_does_not_fit_is_refused(release, tmp_path):
     with pytest.raises(Exception, match="num_attention_heads"):
         convert_checkpoint(release[0], tmp_path / "out")
 
@@ -387,13 +387,13 @@ def test_pickles_are_never_opened(release, tmp_path):
     assert not (tmp_path / "harmed").exists()
 
 
-def test_sources_that_are_none(tmp_path):
+def test_sources_that_are_no_model_are_refused(tmp_path):
     text = refusal(tmp_path / "absent", tmp_path / "out")
     assert "has neither config.json nor params_shapes.json" in text
     assert "`hf download openai-community/" in text
 
 
-def test_weights_of_another_model(openai_folder, tmp_path):
+def test_weights_of_another_model_are_refused(openai_folder, tmp_path):
     path = openai_folder / "model.safetensors"
     whole, name = load_file(path), "transformer.h.0.ln_1.weight"
     for weights, message in (
@@ -411,7 +411,7 @@ def test_weights_of_another_model(openai_folder, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "value"), [("summary_type", "mean"), ("summary_activation", "tanh")])
-def test_a_head_that_gpt1_does_not_have(make_openai, tmp_path, name, value):
+def test_a_head_that_gpt1_does_not_have_is_refused(make_openai, tmp_path, name, value):
     make_openai(OpenAIGPTDoubleHeadsModel, **{name: value}).save_pretrained(tmp_path / "openai")
     needed = {"summary_type": "'cls_index'", "summary_activation": "None"}[name]
     expected = f"`{name}` is {value!r} in the configuration of this openai-gpt, but GPT-1 supports only {needed}"
@@ -433,7 +433,7 @@ def test_a_head_that_gpt1_does_not_have(make_openai, tmp_path, name, value):
         (GPT1ForMultipleChoice, {"tie_word_embeddings": False}, "{'missing': ['lm_head.weight']}"),
     ],
 )
-def test_what_openai_gpt_has_no_place_for(tiny_model, tmp_path, model_class, fields, message):
+def test_what_openai_gpt_has_no_place_for_is_refused(tiny_model, tmp_path, model_class, fields, message):
     tiny_model(model_class, **fields).save_pretrained(tmp_path / "gpt1")
     assert message in refusal(tmp_path / "gpt1", tmp_path / "out")
     assert names_in(tmp_path) == {"gpt1"}

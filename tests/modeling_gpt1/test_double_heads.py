@@ -172,7 +172,7 @@ def test_loss_does_not_depend_on_how_the_batch_is_cut_and_padded(tiny_model, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_example_losses(tiny_model, kind):
+def test_example_losses_are_those_of_each_example_alone(tiny_model, kind):
     """L2, L1 / C and the one label of each example, whatever it was batched with; none in training."""
     model = tiny_model(GPT1DoubleHeadsModel, **KINDS[kind].fields)
     examples = make_examples(kind)
@@ -189,7 +189,7 @@ def test_example_losses(tiny_model, kind):
     torch.testing.assert_close(2 * halved.loss, outputs.loss)
 
 
-def test_example_losses_of_several_labels(tiny_model):
+def test_example_losses_of_several_labels_are_weighted_by_their_number(tiny_model):
     """Their means, weighted by the number of labels, are the losses of the batch."""
     several = {"num_labels": 3, "problem_type": "multi_label_classification"}
     model = tiny_model(GPT1DoubleHeadsModel, traversal="classification", **several)
@@ -232,7 +232,7 @@ def test_lm_logits_are_those_of_the_language_model(tiny_model):
 
 
 @pytest.mark.parametrize("kind", ["classification", "similarity", "multiple_choice"])
-def test_embeddings_positions_and_token_types_of_examples(tiny_model, kind):
+def test_embeddings_positions_and_token_types_of_examples_are_read(tiny_model, kind):
     model = tiny_model(GPT1DoubleHeadsModel, lm_coef=0, **KINDS[kind].fields)
     batch = collate(make_examples(kind))
     expected = model(**batch)
@@ -324,7 +324,7 @@ def test_similarity_makes_the_other_order_itself(tiny_model, side, given, mask):
         (None, [pair_row([1], [2])], [0]),
     ],
 )
-def test_similarity_rows_without_one_delimiter(tiny_model, delimiter, rows, counts):
+def test_similarity_pairs_without_one_delimiter_are_refused(tiny_model, delimiter, rows, counts):
     model = tiny_model(GPT1ForSequenceClassification, delimiter_token_id=delimiter, **KINDS["similarity"].fields)
     message = refusal(model, torch.tensor(rows))
     assert f"the rows have {counts} delimiters. Give the tokenizer a `text` and a `text_pair`" in message
@@ -343,7 +343,7 @@ def ids(*shape):
         ("similarity", "inputs_embeds", (2, 5, 32), "[B, 2, T]"),
     ],
 )
-def test_shapes_that_the_traversal_does_not_have(tiny_model, kind, name, shape, needed):
+def test_shapes_that_the_traversal_does_not_have_are_refused(tiny_model, kind, name, shape, needed):
     model = tiny_model(GPT1DoubleHeadsModel, **KINDS[kind].fields)
     given = ids(*shape) if name == "input_ids" else torch.zeros(shape)
     message = refusal(model, **{name: given})
@@ -359,7 +359,7 @@ def test_shapes_that_the_traversal_does_not_have(tiny_model, kind, name, shape, 
         *(("choice_mask", (3,), [2, 3]), ("choice_mask", (2, 1), [2, 3])),
     ],
 )
-def test_shapes_beside_the_ids(tiny_model, name, shape, needed):
+def test_shapes_that_do_not_fit_the_ids_are_refused(tiny_model, name, shape, needed):
     model = tiny_model(GPT1DoubleHeadsModel, **KINDS["multiple_choice"].fields)
     found = refusal(model, ids(2, 3, 5), **{name: ids(*shape)})
     assert f"`{name}` needs shape {needed} here, but got {list(shape)}" in found
@@ -370,7 +370,7 @@ def test_shapes_beside_the_ids(tiny_model, name, shape, needed):
     [((2, 5), None, [2]), ((3,), None, [2]), ((2,), "multi_label_classification", [2, 3])],
 )
 @pytest.mark.parametrize("model_class", [GPT1DoubleHeadsModel, GPT1ForSequenceClassification])
-def test_labels_of_another_shape(tiny_model, model_class, shape, problem_type, needed):
+def test_labels_of_another_shape_are_refused(tiny_model, model_class, shape, problem_type, needed):
     model = tiny_model(model_class, problem_type=problem_type, **KINDS["classification"].fields)
     message = refusal(model, ids(2, 5), labels=ids(*shape))
     assert f"shape {needed} is needed, but got {list(shape)}. Language-modelling targets are taken" in message
@@ -379,7 +379,7 @@ def test_labels_of_another_shape(tiny_model, model_class, shape, problem_type, n
         assert losses[0] == losses[1]
 
 
-def test_auxiliary_loss_without_ids(tiny_model):
+def test_the_auxiliary_loss_without_ids_is_refused(tiny_model):
     model = tiny_model(GPT1DoubleHeadsModel, **KINDS["classification"].fields)
     inputs = {"inputs_embeds": torch.zeros(2, 5, 32), "labels": ids(2)}
     assert "only `inputs_embeds` were given. Pass `input_ids`, or set `config.lm_coef = 0`" in refusal(model, **inputs)
@@ -395,14 +395,16 @@ def test_auxiliary_loss_without_ids(tiny_model):
         ("multiple_choice", "multi_label_classification", 1, "'multi_label_classification', but the traversal"),
     ],
 )
-def test_problems_that_a_traversal_does_not_know(tiny_config, traversal, problem_type, num_labels, message):
+def test_problems_that_a_traversal_does_not_know_are_refused(
+    tiny_config, traversal, problem_type, num_labels, message
+):
     config = tiny_config(problem_type=problem_type, num_labels=num_labels, traversal=traversal)
     single_purpose = GPT1ForMultipleChoice if traversal == "multiple_choice" else GPT1ForSequenceClassification
     for model_class in (GPT1DoubleHeadsModel, single_purpose):
         assert message in refusal(model_class, config)
 
 
-def test_choice_mask_of_another_traversal(tiny_model):
+def test_a_choice_mask_of_another_traversal_is_refused(tiny_model):
     """It would mask classes instead of choices."""
     model = tiny_model(GPT1DoubleHeadsModel, **KINDS["similarity"].fields)
     message = refusal(model, ids(2, 2, 5), choice_mask=torch.ones(2, 2, dtype=torch.bool))

@@ -81,7 +81,7 @@ def test_assisted_decoding_is_the_loop(model, assistant):
     ],
     ids=str,
 )
-def test_other_ways_to_the_loop(model, options, number):
+def test_other_ways_of_generation_give_the_loops_tokens(model, options, number):
     prompt = torch.cat([PROMPTS[0]] * 3)
     generated = continuations(model, [prompt], max_new_tokens=number, pad_token_id=0, **options)
     assert generated == [greedy_loop(model, prompt, number)]
@@ -223,7 +223,7 @@ def test_a_cache_grows_in_place_and_its_branches_stay_apart(model):
 
 
 @pytest.mark.parametrize("cache", CACHES)
-def test_generation_past_the_positions(model, cache):
+def test_generation_past_the_positions_is_refused(model, cache):
     for prompt, options, asked, remedy in (
         (PROMPTS[1], {"max_new_tokens": 18}, 25, "pass `max_new_tokens` of at most 17 or shorten the prompt."),
         (PROMPTS[1], {"max_length": 25}, 25, "pass `max_new_tokens` of at most 17 or shorten the prompt."),
@@ -237,7 +237,7 @@ def test_generation_past_the_positions(model, cache):
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_forward_past_the_positions_with_a_cache(model, kind):
+def test_a_call_past_the_positions_with_a_cache_is_refused(model, kind):
     cache = StaticCache(config=model.config, max_cache_len=40) if kind == "static" else DynamicCache()
     with torch.no_grad():
         model(random_prompt(20)[None], past_key_values=cache)

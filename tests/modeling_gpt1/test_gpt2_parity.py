@@ -172,7 +172,7 @@ def test_files_of_the_hub_are_read(gpt2_folder):
     assert_same(open_folder(GPT1ForCausalLM, folder), theirs, batch_for(theirs))
 
 
-def test_fields_of_gpt2_in_our_terms(gpt2_folder):
+def test_fields_of_gpt2_are_translated(gpt2_folder):
     _, folder = gpt2_folder(transformers.GPT2LMHeadModel, activation_function="gelu", layer_norm_epsilon=1e-6)
     config = GPT1Config.from_pretrained(folder)
     assert (config.hidden_act, config.intermediate_size, config.layer_norm_epsilon) == ("gelu", 48, 1e-6)

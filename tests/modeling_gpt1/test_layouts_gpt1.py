@@ -59,7 +59,7 @@ def double_heads_folder(randomise, tmp_path):
 
 @pytest.mark.parametrize("model_class", [GPT1Model, GPT1ForMultipleChoice, GPT1ForCausalLM, GPT1DoubleHeadsModel])
 @pytest.mark.parametrize("tied", [True, False])
-def test_embeddings_of_an_openai_gpt_with_double_heads(double_heads_folder, caplog, model_class, tied):
+def test_tied_embeddings_of_an_openai_gpt_with_double_heads_are_found(double_heads_folder, caplog, model_class, tied):
     """Tied ones lie under the head's name alone; of untied ones a model without the head reads the embeddings."""
     theirs, folder = double_heads_folder(tied)
     with caplog.at_level(logging.WARNING):

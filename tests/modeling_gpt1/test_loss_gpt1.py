@@ -93,7 +93,7 @@ def test_the_comparison_sees_a_wrong_target_and_a_lost_chunk(chunks_of):
         assert [relative_error(*pair) > 1e-4 for pair in zip(other, exact, strict=True)] == [True] * 3
 
 
-def test_gradcheck_in_float64(chunks_of):
+def test_gradients_pass_gradcheck_in_float64(chunks_of):
     chunks_of(2)
     hidden_states, weight, target_ids, target_weights = make_inputs(num_targets=5, dtype=torch.float64)
     inputs = (hidden_states.requires_grad_(), weight.requires_grad_())
@@ -185,7 +185,7 @@ def test_scaled_loss_keeps_small_gradients_in_float16():
         assert relative_error(gradient / scale * 2**14 / 1e4, true) < 0.03
 
 
-def test_half_precision_model(chunks_of):
+def test_the_loss_in_half_precision_is_near_the_exact_one(chunks_of):
     chunks_of(5)
     inputs = make_inputs(dtype=torch.bfloat16)
     exact = loss_and_gradients(plain_formula_in_float64, *inputs)
@@ -194,7 +194,7 @@ def test_half_precision_model(chunks_of):
     assert [relative_error(*pair) < 0.01 for pair in zip(ours, exact, strict=True)] == [True] * 3
 
 
-def test_no_targets():
+def test_without_targets_the_loss_and_its_gradient_are_0():
     loss, hidden_grad, weight_grad = loss_and_gradients(loss_only, *make_inputs(num_targets=0))
     assert loss.item() == 0
     assert hidden_grad.shape == (0, HIDDEN)
@@ -215,7 +215,7 @@ def test_weights_of_zero_leave_tokens_out(chunks_of):
 
 
 @pytest.mark.parametrize("trained", ["hidden_states", "weight"])
-def test_one_side_frozen(trained, monkeypatch):
+def test_a_frozen_side_gets_no_gradient(trained, monkeypatch):
     """Nothing is computed or kept for it."""
     hidden_states, weight, *others = make_inputs()
     exact = loss_and_gradients(plain_formula_in_float64, hidden_states, weight, *others)
@@ -244,7 +244,7 @@ def test_gradient_of_a_gradient_is_refused(power):
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
-def test_inside_of_checkpoint(use_reentrant):
+def test_checkpointing_gives_the_same_gradients(use_reentrant):
     def inside(*inputs):
         return checkpoint(loss_only, *inputs, use_reentrant=use_reentrant)
 
@@ -390,7 +390,7 @@ def test_a_target_after_padding_within_a_sequence_is_predicted_by_the_token_befo
     assert sources.tolist() == [0, 1, 3]
 
 
-def test_task_losses_of_classes_and_choices():
+def test_task_losses_of_classes_and_choices_are_cross_entropies():
     """A choice of −∞ is absent, and has no gradient."""
     task_logits = torch.tensor([[0.0, math.log(3.0)], [0.0, 0.0]])
     losses = task_losses(task_logits, torch.tensor([1, 0]), GPT1Config())

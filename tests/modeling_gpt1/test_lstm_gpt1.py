@@ -24,7 +24,7 @@ from modeling_gpt1.training.measures import training_flops_per_token
 MASK = torch.tensor([[1] * 10, [0] * 4 + [1] * 6, [1] * 5 + [0] * 5, [1, 1, 1, 0, 0, 1, 1, 1, 1, 1], [0] * 10])
 
 
-def test_the_paper_s_size():
+def test_the_default_has_the_papers_size():
     with torch.device("meta"):
         model = GPT1LSTMForCausalLM(GPT1LSTMConfig())
     embeddings, lstm, projection, norms = 40478 * 768, 4 * 2048 * (768 + 2048 + 2), 2048 * 768 + 768, 4 * 768
@@ -53,7 +53,7 @@ def test_generation_is_the_same_with_and_without_the_state(tiny_model, settings)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_generation_while_training(tiny_model, checkpointing):
+def test_generation_while_training_is_that_of_evaluation(tiny_model, checkpointing):
     model, ids = tiny_model(GPT1LSTMForCausalLM), random_ids(3, 6)
     settings = {"attention_mask": MASK[[0, 1, 0], :6], "max_new_tokens": 5}
     expected = model.generate(ids, **settings)
@@ -143,7 +143,7 @@ def test_every_class_opens_what_was_saved(tiny_model, tmp_path):
         close(opened(given_ids).logits, model(given_ids).task_logits)
 
 
-def test_what_the_configuration_says_to_the_hub(tiny_model, tmp_path):
+def test_the_configuration_names_the_classes_of_the_lstm(tiny_model, tmp_path):
     tiny_model(GPT1LSTMDoubleHeadsModel, traversal="multiple_choice").save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert config["model_type"] == "gpt1-lstm"
@@ -158,7 +158,7 @@ def test_what_the_configuration_says_to_the_hub(tiny_model, tmp_path):
     assert type(transformers.AutoConfig.from_pretrained(tmp_path)) is GPT1LSTMConfig
 
 
-def test_refusals(tiny_model):
+def test_what_an_lstm_cannot_read_is_refused(tiny_model):
     model, ids = tiny_model(GPT1LSTMForCausalLM), random_ids(2, 5)
     state = model(ids).past_key_values
     message = refusal(model, ids, attention_mask=torch.ones(2, 1, 5, 5))

@@ -97,7 +97,7 @@ def test_hidden_states_are_embeddings_then_blocks(tiny_model):
     assert model(input_ids).hidden_states is None
 
 
-def test_logits_to_keep(tiny_model):
+def test_logits_to_keep_are_the_last_or_those_listed(tiny_model):
     model = tiny_model(GPT1ForCausalLM)
     input_ids = random_ids(2, 6)
     logits = model(input_ids).logits
@@ -106,7 +106,7 @@ def test_logits_to_keep(tiny_model):
         close(model(input_ids, logits_to_keep=kept).logits, part, 1e-6)
 
 
-def test_skip_logits(tiny_model):
+def test_logits_are_skipped_by_default_in_training_with_labels(tiny_model):
     """By default in training with labels."""
     model, input_ids = tiny_model(GPT1ForCausalLM), random_ids(2, 6)
     ways = [(False, None, None, True), (False, input_ids, None, True), (False, input_ids, True, False)]
@@ -116,7 +116,7 @@ def test_skip_logits(tiny_model):
         assert (logits is not None) == has_logits
 
 
-def test_example_losses_of_rows(tiny_model):
+def test_example_losses_are_those_of_each_sequence(tiny_model):
     """Their sums give the loss of any batch; training has none."""
     model = tiny_model(GPT1ForCausalLM)
     input_ids = random_ids(3, 6)
@@ -132,7 +132,7 @@ def test_example_losses_of_rows(tiny_model):
     assert model.train()(input_ids, labels=labels).example_losses is None
 
 
-def test_gradients_by_torch_func(tiny_model):
+def test_gradients_by_torch_func_are_those_of_autograd(tiny_model):
     """Of a batch with padding and its plan; of one without; and of each row, as influence functions need them."""
     model, ids, mask = tiny_model(GPT1ForCausalLM).eval(), random_ids(2, 6), torch.ones(2, 6, dtype=torch.long)
     mask[1, 4:] = 0
@@ -167,7 +167,7 @@ def test_targets_of_sharded_sequences_are_refused(tiny_model):
 
 
 @pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1DoubleHeadsModel])
-def test_inputs_of_the_decoder_that_are_refused(tiny_model, model_class):
+def test_inputs_that_are_no_tokens_are_refused(tiny_model, model_class):
     model = tiny_model(model_class)
     model(random_ids(1, 24))
     behind = {"input_ids": random_ids(1, 3), "position_ids": torch.tensor([[22, 23, 24]])}
@@ -181,7 +181,7 @@ def test_inputs_of_the_decoder_that_are_refused(tiny_model, model_class):
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
-def test_a_configuration_that_asks_for_tuples(tiny_model, model_class):
+def test_a_configuration_that_asks_for_tuples_gets_them(tiny_model, model_class):
     model = tiny_model(model_class)
     input_ids = random_ids(2, 2, 3) if model_class is GPT1ForMultipleChoice else random_ids(2, 3)
     expected = model(input_ids)
@@ -239,7 +239,7 @@ def test_checkpointing_gives_the_same_gradients_and_keeps_less(tiny_model, use_r
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1DoubleHeadsModel])
-def test_resized_embeddings(tiny_model, model_class, tied, tmp_path):
+def test_resized_embeddings_stay_tied_as_they_were(tiny_model, model_class, tied, tmp_path):
     model = tiny_model(model_class, tie_word_embeddings=tied)
     old_head = model.lm_head.weight.detach().clone()
     model.resize_token_embeddings(110)
@@ -298,7 +298,7 @@ def test_a_head_with_a_bias_stays_what_it_is(tiny_model):
     close(output.loss, nn.functional.cross_entropy(output.logits[:, :-1].flatten(0, 1), input_ids[:, 1:].flatten()))
 
 
-def test_half_precision_folder(tiny_model, tmp_path):
+def test_a_folder_in_half_precision_opens_in_half_precision(tiny_model, tmp_path):
     tiny_model(GPT1ForCausalLM).to(torch.bfloat16).save_pretrained(tmp_path)
     loaded = GPT1ForCausalLM.from_pretrained(tmp_path)
     assert {weight.dtype for weight in loaded.parameters()} == {torch.bfloat16}
@@ -315,7 +315,7 @@ def test_half_precision_folder(tiny_model, tmp_path):
     assert not any(weight.grad.isnan().any() for weight in loaded.parameters())
 
 
-def test_model_of_the_configurations_own_copy(tiny_config):
+def test_a_model_keeps_a_copy_of_the_configuration(tiny_config):
     """A class that fills in its traversal leaves the caller's configuration alone."""
     config = tiny_config()
     before = copy.deepcopy(config.to_dict())
@@ -325,7 +325,7 @@ def test_model_of_the_configurations_own_copy(tiny_config):
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_places_of_dropout(tiny_model, implementation):
+def test_dropout_is_at_the_papers_places(tiny_model, implementation):
     """With everything dropped at one place, what is left is known; in evaluation nothing is dropped."""
     input_ids = random_ids(2, 6)
     whole = tiny_model(GPT1Model, num_hidden_layers=1)(input_ids).last_hidden_state

@@ -244,7 +244,7 @@ def test_own_folder_is_plain_linear_layers_and_opens_again(openai_model, tmp_pat
     [({}, {"max_shard_size": "20KB"}), ({"tie_word_embeddings": False}, {}), ({"afn": "relu"}, {})],
     ids=["in shards", "untied head", "relu"],
 )
-def test_folders_of_other_kinds(pair, fields, saving):
+def test_folders_of_other_kinds_open_alike(pair, fields, saving):
     theirs, ours = pair(OpenAIGPTLMHeadModel, GPT1ForCausalLM, saving, fields)
     assert ours.config.hidden_act == ("relu" if fields.get("afn") else "gelu_pytorch_tanh")
     assert (ours.lm_head.weight is ours.transformer.tokens_embed.weight) == ("tie_word_embeddings" not in fields)
@@ -252,7 +252,7 @@ def test_folders_of_other_kinds(pair, fields, saving):
 
 
 @pytest.mark.parametrize("prefix", ["", "transformer."])
-def test_folder_of_an_old_release(openai_model, tmp_path, prefix):
+def test_a_folder_of_an_old_release_opens(openai_model, tmp_path, prefix):
     """A `.bin` file with the mask buffers, the names without a prefix, or the tied head beside the embeddings."""
     theirs = openai_model(OpenAIGPTLMHeadModel)
     weights = {prefix + name: weight for name, weight in theirs.transformer.state_dict().items()}
@@ -266,7 +266,7 @@ def test_folder_of_an_old_release(openai_model, tmp_path, prefix):
     assert_same(outputs_of(ours.eval(), **batch_for(ours)), outputs_of(theirs, **batch_for(ours)), atol=1e-5)
 
 
-def test_configuration_of_an_openai_folder(openai_model, tmp_path):
+def test_the_configuration_of_an_openai_folder_is_ours(openai_model, tmp_path):
     theirs = openai_model(OpenAIGPTDoubleHeadsModel, afn="gelu", embd_pdrop=0.2, layer_norm_epsilon=1e-4)
     theirs.config.summary_first_dropout = 0.3
     theirs.save_pretrained(tmp_path)

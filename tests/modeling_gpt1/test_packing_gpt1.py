@@ -43,7 +43,7 @@ def assert_packed_equals_padded(model, batch, **arguments):
         torch.testing.assert_close(packed[name], padded[name], atol=1e-5, rtol=1e-5, msg=lambda text, n=name: n + text)
 
 
-def test_ragged_choices_are_exact(tiny_model):
+def test_ragged_choices_are_packed_exactly(tiny_model):
     """Padded batches themselves are held beside a formula, and planned ones at random, in test_properties.py."""
     model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice").train()
     assert_packed_equals_padded(model, pad(ragged_choices(), extra=2), num_items_in_batch=11)
@@ -51,7 +51,7 @@ def test_ragged_choices_are_exact(tiny_model):
     assert_packed_equals_padded(banded, pad(ragged_choices()))
 
 
-def test_targets_chosen_by_the_caller_are_exact(tiny_model):
+def test_targets_chosen_by_the_caller_are_packed_exactly(tiny_model):
     """Of the common context, some are targets in one choice alone, and some sequences have none."""
     model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice")
     batch = pad(ragged_choices())
@@ -144,7 +144,7 @@ def test_gradient_checkpointing_is_exact(tiny_model, use_reentrant):
     assert_packed_equals_padded(model, pad(ragged_choices()))
 
 
-def test_the_language_models_logits_of_packed_choices(tiny_model):
+def test_the_language_models_logits_of_packed_choices_are_those_of_padded_ones(tiny_model):
     model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice")
     batch = pad(ragged_choices())
     packed = model(**planned(batch), output_lm_logits=True).lm_logits
@@ -154,7 +154,7 @@ def test_the_language_models_logits_of_packed_choices(tiny_model):
     torch.testing.assert_close(packed[real], padded[real], atol=1e-5, rtol=1e-5)
 
 
-def test_choices_longer_than_the_positions_together(tiny_model):
+def test_choices_that_are_longer_than_the_positions_together_are_packed(tiny_model):
     """A context of 40 and four choices of 20 tokens make one row of 120, with positions up to 60."""
     model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice", max_position_embeddings=60)
     context = [START, *range(1, 39), DELIMITER]

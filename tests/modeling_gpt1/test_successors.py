@@ -82,7 +82,7 @@ def test_a_band_alone_means_dense_and_banded_layers_in_turn(tmp_path):
         ({"sliding_window": None}, "'sliding_attention', but `sliding_window` is None", "Pass the number of tokens"),
     ],
 )
-def test_impossible_values(tiny_model, tmp_path, fields, given, needed):
+def test_impossible_values_are_refused(tiny_model, tmp_path, fields, given, needed):
     """Also by `from_pretrained`, where they change a configuration that was valid when it was made."""
     in_turn = {"num_hidden_layers": 2, "sliding_window": 3, "layer_types": ["full_attention", "sliding_attention"]}
     tiny_model(GPT1ForCausalLM, **GPT2, **in_turn).save_pretrained(tmp_path)
@@ -105,7 +105,7 @@ def test_impossible_values(tiny_model, tmp_path, fields, given, needed):
     ],
     ids=["gpt2", "gpt3"],
 )
-def test_number_of_weights_of_the_small_models(fields, number):
+def test_the_small_models_have_the_published_number_of_weights(fields, number):
     with torch.device("meta"):
         model = GPT1ForCausalLM(GPT1Config(**fields))
         theirs = GPT2LMHeadModel(GPT2Config(n_positions=fields["max_position_embeddings"]))
@@ -314,7 +314,7 @@ def test_packed_task_sequences_are_as_padded_ones(tiny_model, monkeypatch, share
         close(packed, losses_and_gradients(model, planned(batch)))
 
 
-def test_flops_of_banded_layers():
+def test_operations_of_training_count_the_bands():
     with torch.device("meta"):
         model = GPT1ForCausalLM(GPT1Config(**SMALL, max_position_embeddings=2048, sliding_window=256))
     matrices = 12 * 12 * 768**2 + 768 * 50257
