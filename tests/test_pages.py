@@ -266,7 +266,7 @@ def test_links_lead_somewhere():
     assert wrong == []
 
 
-@pytest.mark.parametrize("page", ["docs/how-it-works/architecture.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
 def test_the_files_that_a_page_names_are_there(page):
     named = re.findall(
         r"`((?:modeling_gpt1|tokenization|benchmarks|tests|docs)/[\w./*-]*)`", (ROOT / page).read_text("utf-8")
