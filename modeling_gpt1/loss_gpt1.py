@@ -10,6 +10,7 @@ Shapes: B examples, C sequences per example, T tokens, D hidden, V vocabulary, K
 """
 
 import math
+from collections.abc import Callable
 from contextvars import ContextVar
 
 import torch
@@ -60,6 +61,8 @@ def linear_cross_entropy(
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
+    """[`linear_cross_entropy`], whose forward pass computes the gradients, too; its backward pass scales them."""
+
     @staticmethod
     def forward(ctx, hidden_states, weight, target_ids, target_weights, dtype, trained, expected_grad):
         trains_hidden, trains_weight = trained
@@ -79,15 +82,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         chunks = _chunks(hidden_states.shape[0], _chunk_size(weight, dtype, sum_dtype))
         # Chunks share one buffer: on a CPU, newly allocated memory costs as much time as the softmax.
         buffer = _logits_buffer(hidden_states[chunks[0]], compute_weight, dtype)
-        step = softmax_step
-        if needs_grad and not torch.compiler.is_compiling():
-            step = COMPILED_STEP.get()
-        parts = [slice(None)]  # of a chunk
-        scratch = None
-        if step is softmax_step and not torch.compiler.is_compiling():
-            parts = _chunks(len(buffer), _part_size(weight))
-            if dtype != sum_dtype:
-                scratch = torch.empty_like(buffer[parts[0], : len(weight)], dtype=sum_dtype)
+        step, parts, scratch = _softmax_settings(weight, buffer, needs_grad, sum_dtype)
         with torch.autocast(hidden_states.device.type, enabled=False):
             for number, chunk in enumerate(chunks):
                 hidden_chunk = hidden_states[chunk].to(dtype)
@@ -176,6 +171,22 @@ def _part_size(weight: torch.Tensor) -> int:
     """The number of targets whose logits are normalised at once."""
     num_elements = SOFTMAX_ELEMENTS if weight.is_cpu else 128 * SOFTMAX_ELEMENTS
     return num_elements // len(weight) or 1
+
+
+def _softmax_settings(
+    weight: torch.Tensor, buffer: torch.Tensor, needs_grad: bool, sum_dtype: torch.dtype
+) -> tuple[Callable, list[slice], torch.Tensor | None]:
+    """How a chunk's logits in `buffer` are normalised: the step, the parts that it takes, and its scratch memory."""
+    whole = [slice(None)]
+    if torch.compiler.is_compiling():
+        return softmax_step, whole, None
+    if needs_grad and COMPILED_STEP.get() is not softmax_step:
+        return COMPILED_STEP.get(), whole, None
+    parts = _chunks(len(buffer), _part_size(weight))
+    scratch = None
+    if buffer.dtype != sum_dtype:
+        scratch = torch.empty_like(buffer[parts[0], : len(weight)], dtype=sum_dtype)
+    return softmax_step, parts, scratch
 
 
 def _chunks(num_targets: int, chunk_size: int) -> list[slice]:

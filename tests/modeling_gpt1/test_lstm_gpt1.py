@@ -158,30 +158,60 @@ def test_the_configuration_names_the_classes_of_the_lstm(tiny_model, tmp_path):
     assert type(transformers.AutoConfig.from_pretrained(tmp_path)) is GPT1LSTMConfig
 
 
-def test_what_an_lstm_cannot_read_is_refused(tiny_model):
-    model, ids = tiny_model(GPT1LSTMForCausalLM), random_ids(2, 5)
-    state = model(ids).past_key_values
-    message = refusal(model, ids, attention_mask=torch.ones(2, 1, 5, 5))
+@pytest.fixture
+def language_model(tiny_model):
+    return tiny_model(GPT1LSTMForCausalLM)
+
+
+def test_a_mask_of_pairs_of_tokens_is_refused(language_model):
+    message = refusal(language_model, random_ids(2, 5), attention_mask=torch.ones(2, 1, 5, 5))
     assert "the shape [2, 1, 5, 5], but an LSTM" in message
     assert "needs the shape [B, past + T]" in message
-    for shape, past, needed in (
-        ([2, 4], None, [2, 5]),  # a column short
-        ([2, 6], None, [2, 5]),
-        ([1, 5], None, [2, 5]),
-        ([2, 5], state, [2, 10]),  # of the new tokens alone
-    ):
-        message = refusal(model, ids, attention_mask=torch.ones(shape), past_key_values=past)
-        assert f"needs the shape {needed}, one column for each token" in message
-        assert f"got {shape}" in message
-    for packed in ([0, 1, 2, 0, 1], [0, 0, 1, 2, 3]):  # also behind a sequence of one token
-        message = refusal(model, ids, position_ids=torch.tensor([packed] * 2))
-        assert "Put each sequence into its own row" in message
+
+
+@pytest.mark.parametrize("shape", [[2, 4], [2, 6], [1, 5]])
+def test_a_mask_of_another_shape_is_refused(language_model, shape):
+    message = refusal(language_model, random_ids(2, 5), attention_mask=torch.ones(shape))
+    assert "needs the shape [2, 5], one column for each token" in message
+    assert f"got {shape}" in message
+
+
+def test_a_mask_of_the_new_tokens_alone_is_refused(language_model):
+    ids = random_ids(2, 5)
+    state = language_model(ids).past_key_values
+    message = refusal(language_model, ids, attention_mask=torch.ones(2, 5), past_key_values=state)
+    assert "needs the shape [2, 10], one column for each token" in message
+    assert "got [2, 5]" in message
+
+
+@pytest.mark.parametrize("positions", [[0, 1, 2, 0, 1], [0, 0, 1, 2, 3]])  # also behind a sequence of one token
+def test_several_sequences_in_a_row_are_refused(language_model, positions):
+    message = refusal(language_model, random_ids(2, 5), position_ids=torch.tensor([positions] * 2))
+    assert "Put each sequence into its own row" in message
+
+
+def test_assisted_generation_is_refused(language_model, tiny_model):
     assistant = tiny_model(GPT1LSTMForCausalLM)
-    assert "assisted generation" in refusal(model.generate, ids, assistant_model=assistant, max_new_tokens=2)
-    for cache in (transformers.DynamicCache(), transformers.DynamicCache(config=model.config)):
-        assert "Pass `model.transformer.new_state()`" in refusal(model, ids, past_key_values=cache)
-    assert refusal(model) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
-    assert "Open it with GPT1LSTMForSequenceClassification or GPT1LSTMDoubleHeadsModel" in refusal(
-        tiny_model, GPT1LSTMForMultipleChoice, traversal="similarity"
-    )
-    assert GPT1LSTMForCausalLM._tp_plan == GPT1LSTMDoubleHeadsModel._tp_plan == {}  # transformers refuses it then
+    message = refusal(language_model.generate, random_ids(2, 5), assistant_model=assistant, max_new_tokens=2)
+    assert "assisted generation" in message
+
+
+@pytest.mark.parametrize("is_of_config", [False, True])
+def test_a_cache_of_keys_and_values_is_refused(language_model, is_of_config):
+    cache = transformers.DynamicCache(config=language_model.config) if is_of_config else transformers.DynamicCache()
+    message = refusal(language_model, random_ids(2, 5), past_key_values=cache)
+    assert "Pass `model.transformer.new_state()`" in message
+
+
+def test_a_call_without_tokens_is_refused(language_model):
+    assert refusal(language_model) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
+
+
+def test_the_class_of_another_traversal_names_its_own(tiny_model):
+    message = refusal(tiny_model, GPT1LSTMForMultipleChoice, traversal="similarity")
+    assert "Open it with GPT1LSTMForSequenceClassification or GPT1LSTMDoubleHeadsModel" in message
+
+
+@pytest.mark.parametrize("model_class", [GPT1LSTMForCausalLM, GPT1LSTMDoubleHeadsModel])
+def test_an_lstm_has_no_plan_of_tensor_parallelism(model_class):
+    assert model_class._tp_plan == {}  # transformers refuses it then

@@ -166,18 +166,37 @@ def test_targets_of_sharded_sequences_are_refused(tiny_model):
         tiny_model(GPT1ForCausalLM)(input_ids, labels=input_ids, shift_labels=input_ids)
 
 
+@pytest.mark.parametrize(
+    "inputs, length",
+    [
+        ({"input_ids": random_ids(1, 25)}, 25),
+        ({"inputs_embeds": torch.zeros(1, 30, 32)}, 30),
+        ({"input_ids": random_ids(1, 3), "position_ids": torch.tensor([[22, 23, 24]])}, 25),
+    ],
+    ids=["ids", "embeddings", "positions"],
+)
 @pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1DoubleHeadsModel])
-def test_inputs_that_are_no_tokens_are_refused(tiny_model, model_class):
+def test_a_sequence_past_the_positions_is_refused(tiny_model, model_class, inputs, length):
+    message = refusal(tiny_model(model_class), **inputs)
+    assert f"has {length} tokens, but the model has only 24 positions" in message
+    assert "`max_length`" in message
+
+
+@pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1DoubleHeadsModel])
+def test_a_sequence_of_all_positions_is_read(tiny_model, model_class):
     model = tiny_model(model_class)
-    model(random_ids(1, 24))
-    behind = {"input_ids": random_ids(1, 3), "position_ids": torch.tensor([[22, 23, 24]])}
-    long = {"inputs_embeds": torch.zeros(1, 30, 32)}
-    for inputs, length in (({"input_ids": random_ids(1, 25)}, 25), (long, 30), (behind, 25)):
-        message = refusal(model, **inputs)
-        assert f"has {length} tokens, but the model has only 24 positions" in message
-        assert "`max_length`" in message
-    for inputs in ({}, {"input_ids": random_ids(2, 3), "inputs_embeds": torch.zeros(2, 3, 32)}):
-        assert refusal(model, **inputs) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
+    assert model(random_ids(1, 24))[0].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [{}, {"input_ids": random_ids(2, 3), "inputs_embeds": torch.zeros(2, 3, 32)}],
+    ids=["neither", "both"],
+)
+@pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1DoubleHeadsModel])
+def test_ids_and_embeddings_at_once_or_neither_are_refused(tiny_model, model_class, inputs):
+    message = refusal(tiny_model(model_class), **inputs)
+    assert message == "Exactly one of `input_ids` and `inputs_embeds` is needed."
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
