@@ -1,7 +1,7 @@
 """How often GPT1Tokenizer equals the released preparation on a folder of books, and its speed beside a peer.
 
 The peer is transformers' OpenAIGPTTokenizer with the same vocabulary. The reference is ftfy + the released punctuation
-rules + spaCy + BPE (tests/tokenization/oracle.py).
+rules + spaCy + BPE (tests/tokenization/text/oracle.py).
 
 Speed is measured on novels as paragraphs in one batch, on whole documents of growing length (the cost per byte must
 not grow with the length), and on 1,000,000 short rows, through `tokenizer(list)` and through `datasets.map`, on one
@@ -69,7 +69,7 @@ def measure_agreement(data: Path) -> list[dict]:
     """How many paragraphs of each book both tokenizers read as the reference does."""
     vocab, merges = vocab_and_merges(released_tokenizer(data / "openai_gpt_bpe"))
     tokenizers = {name: make_tokenizer(name, vocab, merges) for name in (OURS, PEER)}
-    oracle = runpy.run_path(str(ROOT / "tests" / "tokenization" / "oracle.py"))["Oracle"](vocab, merges)
+    oracle = runpy.run_path(str(ROOT / "tests" / "tokenization" / "text" / "oracle.py"))["Oracle"](vocab, merges)
     rows = []
     for book in sorted((data / "books" / "validation").glob("*.txt")):
         paragraphs = paragraphs_of(book.read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ ends; lower case comes last because the English rules look at capitals.
 Known differences from those three libraries: text whose encoding was mixed up ("mojibake") is not repaired; only the
 commonest HTML entities are decoded; "ima" and words like "theyllve" are split once; emoticons and contractions glued
 to other marks or symbols, three quotation marks in a row and web addresses with unusual signs may split elsewhere.
-tests/tokenization/test_preparation_parity.py holds these and bounds the rest.
+tests/tokenization/text/test_preparation_parity.py holds these and bounds the rest.
 """
 
 import re
