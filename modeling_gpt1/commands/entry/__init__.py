@@ -25,6 +25,7 @@ COMMANDS = {
     "convert": "convert between OpenAI's release, openai-gpt and gpt1",
     "plot": "draw the curves of training runs",
     "reproduce": "run the paper's experiments and report them beside the paper's figures",
+    "overlap": "report how much of a task's rows a pre-training text holds",
     "playground": "open a page in the browser that shows how a model reads",
     "env": "print what a bug report needs: versions, devices, extras",
     "completion": "print the script that completes commands and flags in bash, zsh or fish",
