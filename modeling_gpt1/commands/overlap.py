@@ -19,7 +19,8 @@ from tokenization.rows.labels import are_all_labelled
 from tokenization.text.documents import check_corpus, generate_pieces
 
 from ..storage.writing import write_atomically
-from .arguments import check_is_new, parser_of
+from .arguments import parser_of
+from .models import check_is_new
 
 
 @dataclass
