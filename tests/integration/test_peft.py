@@ -90,7 +90,8 @@ def test_double_heads(tiny_model, tmp_path):
     # Choices compete, so a bias that they share does nothing; rounding may move it, as it may that of the keys.
     assert moved - {f"{prefix}.task_head.modules_to_save.default.score.bias"} == expected
     after = model(**batch, output_lm_logits=True)
-    assert after.task_loss < before.task_loss and after.lm_loss < before.lm_loss
+    assert after.task_loss < before.task_loss
+    assert after.lm_loss < before.lm_loss
 
     model.save_pretrained(tmp_path / "adapter")
     assert adapter_files(tmp_path / "adapter") == {"README.md", "adapter_config.json", "adapter_model.safetensors"}
@@ -119,7 +120,8 @@ def test_the_task_type_of_classification_trains_the_task_head(tiny_model, tmp_pa
     moved = descend_and_name_what_moved(model, batch)
     heads = {name for name in moved if "task_head" in name}
     head = "base_model.model.task_head.score.modules_to_save.default"
-    assert heads == {f"{head}.weight", f"{head}.bias"} and len(moved) == 2 * 12 + 2
+    assert heads == {f"{head}.weight", f"{head}.bias"}
+    assert len(moved) == 2 * 12 + 2
     model.save_pretrained(tmp_path / "adapter")
     reloaded = PeftModel.from_pretrained(model_class.from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
     agree(model, reloaded, batch)
@@ -133,7 +135,8 @@ def test_language_model(tiny_model, tmp_path):
     model = get_peft_model(base, config)
     batch = batch_of((2, 9))
     moved = descend_and_name_what_moved(model, batch)
-    assert len(moved) == 2 * 12 and not any("lm_head" in name or "embed" in name for name in moved)
+    assert len(moved) == 2 * 12
+    assert not any("lm_head" in name or "embed" in name for name in moved)
     model.save_pretrained(tmp_path / "adapter")
     reloaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter").eval()
     assert type(reloaded.get_base_model()) is GPT1ForCausalLM
@@ -160,7 +163,8 @@ def test_an_adapter_that_peft_alone_saved(place, kind, tiny_model, tmp_path):
     opened = [own_class.from_pretrained(tmp_path / "adapter", **({"subfolder": place} if place else {}))]
     opened += [] if place else [auto_class.from_pretrained(tmp_path / "adapter", **labels)]
     for found in opened:
-        assert found.config.do_layer_norm_before and found.config.num_hidden_layers == base.config.num_hidden_layers
+        assert found.config.do_layer_norm_before
+        assert found.config.num_hidden_layers == base.config.num_hidden_layers
         close(found.eval()(**batch).loss, model.eval()(**batch).loss)
     with pytest.raises(AssertionError), model.disable_adapter():
         close(found(**batch).loss, model(**batch).loss)
@@ -216,7 +220,8 @@ def test_an_adapter_folder_opens_as_a_whole_model(base, tmp_path):
     assert "model.safetensors" not in files
     assert (tmp_path / "run" / "adapter_model.safetensors").stat().st_size < 50_000
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
-    assert "library_name: peft" in card and "| classes | no, maybe, yes |" in card
+    assert "library_name: peft" in card
+    assert "| classes | no, maybe, yes |" in card
     (tmp_path / "run" / "README.md").write_text("a user's", encoding="utf-8")
     trainer.save_model()
     assert (tmp_path / "run" / "README.md").read_text(encoding="utf-8") == "a user's"
@@ -259,7 +264,8 @@ def test_an_adapter_of_tied_weights(base, target, tying, tmp_path):
     models = [get_peft_model(GPT1ForCausalLM.from_pretrained(base), adapter())]
     if target == ["lm_head"]:
         told = refusal(prepare_finetuning, base, TASK, peft_config=adapter())
-        assert "has lm_head, which is one weight with the embeddings" in told and "or add tokens_embed" in told
+        assert "has lm_head, which is one weight with the embeddings" in told
+        assert "or add tokens_embed" in told
     elif not tying:
         models.append(prepare_finetuning(base, TASK, peft_config=adapter())["model"])
     for model, labels in zip(models, (None, [0, 1]), strict=False):
@@ -309,7 +315,8 @@ def test_from_the_command_to_predictions_and_texts(base, tmp_path, capsys, caplo
     logging.Logger.warning_once.cache_clear()
     predict.main([run, "--file", rows, "--output_file", str(tmp_path / "found.jsonl"), "--device", "cpu"])
     found = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
-    assert len(found) == len(ROWS) and found[0]["scores"].keys() == {"no", "maybe", "yes"}
+    assert len(found) == len(ROWS)
+    assert found[0]["scores"].keys() == {"no", "maybe", "yes"}
     assert "within the vocabulary" not in caplog.text  # the base's, which has no control tokens
     capsys.readouterr()
     generate.main(["--model", run, "--prompts", "the farmer", "--max_new_tokens", "3", "--device", "cpu"])
@@ -325,7 +332,8 @@ def test_an_adapter_of_another_family(tmp_path):
     trainer.save_model()
     trainer.create_model_card()
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
-    assert "This is an adapter of PEFT.\n" in card and "pipeline(" not in card
+    assert "This is an adapter of PEFT.\n" in card
+    assert "pipeline(" not in card
     assert "`gpt1 predict FOLDER --file" in card
     opened = prepare_finetuning(str(tmp_path / "run"), TASK)["model"].eval()
     batch = trainer.data_collator(trainer.train_dataset)
@@ -394,4 +402,5 @@ def test_virtual_tokens_are_refused(tmp_path):
     sizes = {"token_dim": 32, "num_layers": 2, "num_attention_heads": 4}
     model = get_peft_model(base, PromptTuningConfig(TaskType.SEQ_CLS, num_virtual_tokens=4, **sizes))
     message = refusal(make_finetuning_trainer, "classification", tmp_path, 4, 1, model=model)
-    assert "virtual tokens before each sequence (PROMPT_TUNING)" in message and "Use LoRA" in message
+    assert "virtual tokens before each sequence (PROMPT_TUNING)" in message
+    assert "Use LoRA" in message

@@ -30,13 +30,15 @@ def test_sizes_have_common_names(family):
     assert family.block_length(family.make_config(pad_token_id=0)) == 512
     sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 48}
     config = family.make_config(**sizes, max_position_embeddings=67, pad_token_id=0)
-    assert sizes_of(config) == (32, 4, 2, 48) and config.max_position_embeddings == 67
+    assert sizes_of(config) == (32, 4, 2, 48)
+    assert config.max_position_embeddings == 67
     assert family.block_length(config) == 67 - {"bert": 3, "albert": 3, "roberta": 3, "bart": 2}.get(family.name, 0)
 
 
 def test_sizes_have_the_configurations_own_names_too():
     gpt2 = FAMILIES["gpt2"].make_config(n_embd=24, n_head=2, n_layer=3, n_positions=40, n_inner=50)
-    assert sizes_of(gpt2) == (24, 3, 2, 50) and gpt2.max_position_embeddings == 40
+    assert sizes_of(gpt2) == (24, 3, 2, 50)
+    assert gpt2.max_position_embeddings == 40
     bart = FAMILIES["bart"].make_config(d_model=24, encoder_layers=3, decoder_attention_heads=4)
     assert (bart.d_model, bart.encoder_layers, bart.decoder_layers) == (24, 3, 6)
     assert (bart.encoder_attention_heads, bart.decoder_attention_heads) == (12, 4)
@@ -80,7 +82,8 @@ def test_a_tokenizer_of_another_library_has_its_own_form(tmp_path):
     assert set(AutoTokenizer.from_pretrained(tmp_path)("a", "b")) == {"input_ids", "attention_mask"}
     config = FAMILIES["bart"].make_config(made)
     ends = (config.bos_token_id, config.eos_token_id, config.decoder_start_token_id, config.forced_eos_token_id)
-    assert ends == (bert.cls_token_id, *[bert.sep_token_id] * 3) and None not in ends
+    assert ends == (bert.cls_token_id, *[bert.sep_token_id] * 3)
+    assert None not in ends
 
 
 @pytest.mark.parametrize("family", ["gpt1", "gpt1-lstm", "gpt2", "gpt3"])

@@ -108,7 +108,8 @@ def test_the_probe_leaves_no_trace():
     model.register_forward_pre_hook(lambda *_: drawn.append(torch.rand(1)))
     state = torch.get_rng_state()
     check_padding(model, collator)
-    assert len(drawn) == 2 and torch.equal(torch.get_rng_state(), state)
+    assert len(drawn) == 2
+    assert torch.equal(torch.get_rng_state(), state)
     assert model.training
 
 
@@ -121,6 +122,7 @@ def test_the_probe_leaves_the_modules():
         before = model(long).logits
         check_padding(model, parts["data_collator"])
         assert torch.equal(model(long).logits, before)
-    assert all(map(lambda one, other: one is other, model.modules(), modules)) and not model.training
+    assert all(map(lambda one, other: one is other, model.modules(), modules))
+    assert not model.training
     handle.remove()
     assert not model.classifier._forward_hooks

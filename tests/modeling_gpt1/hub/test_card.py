@@ -67,7 +67,9 @@ def test_the_card_of_a_run(tmp_path):
     metadata = yaml.safe_load(card.split("---")[1])
     (index,) = metadata.pop("model-index")
     (result,) = index["results"]
-    assert metadata == METADATA and index["name"] == "me/tiny" and "stands for" not in card
+    assert metadata == METADATA
+    assert index["name"] == "me/tiny"
+    assert "stands for" not in card
     assert result == {
         "task": {"type": "text-classification"},
         "dataset": {"name": "Words", "type": "me/words", "config": "short", "split": "held-out"},
@@ -138,11 +140,13 @@ def test_the_card_of_a_pre_training(tmp_path):
     }
     assert (metadata["language"], metadata["metrics"], metadata["tags"]) == ("de", ["perplexity"], ["gpt1"])
     assert "| task | language modelling |\n| data | books/one.txt, books/two.txt |\n| blocks | 24 for tr" in card
-    assert f"| tokens seen in training | {tokens:,} |" in card and tokens > 0
+    assert f"| tokens seen in training | {tokens:,} |" in card
+    assert tokens > 0
     assert f"| metric | value |\n|---|---|\n| loss | {history[-1]['eval_loss']:.4f} |\n" in card
     assert f"| perplexity | {perplexity:.4f} |" in card
     assert "Minimised: L1, the mean −log P of each token given those before it." in card
-    assert "- It writes plausible text, which may be false" in card and "classifier" not in card
+    assert "- It writes plausible text, which may be false" in card
+    assert "classifier" not in card
     assert faults_of_card(card) == []
 
 
@@ -151,9 +155,13 @@ def test_without_data_and_evaluation(tmp_path):
     trainer.processing_class = None  # or another than GPT-1's
     trainer.create_model_card()
     card = (tmp_path / "choices" / "README.md").read_text(encoding="utf-8")
-    assert "This card has no evaluation results." in card and "lower case" not in card
-    assert "model-index" not in card and "| data |" not in card
-    assert "# choices\n" in card and "`choices` stands for the path" in card and "| lm_coef (λ) | 0.0 |" in card
+    assert "This card has no evaluation results." in card
+    assert "lower case" not in card
+    assert "model-index" not in card
+    assert "| data |" not in card
+    assert "# choices\n" in card
+    assert "`choices` stands for the path" in card
+    assert "| lm_coef (λ) | 0.0 |" in card
     assert "Minimised: L2, the task's loss, without the auxiliary language-modelling loss (λ = 0)." in card
 
 
@@ -172,7 +180,8 @@ def test_the_code_of_the_card_runs(case, tmp_path, capsys, tiny_config):
     exec(compile(code, "card", "exec"), {})
     shown = {"multiple_choice": "[[0.", "language model": "'generated_text': 'it was", "base model": "torch.Size([1, "}
     printed = capsys.readouterr().out
-    assert shown.get(case, "'label': 'LABEL_") in printed and "it was  " not in printed
+    assert shown.get(case, "'label': 'LABEL_") in printed
+    assert "it was  " not in printed
 
 
 def test_the_last_evaluation_is_that_of_all_data_sets_of_the_last_step():
@@ -223,8 +232,10 @@ def test_names_do_not_break_a_table(tmp_path):
     trainer.evaluate()
     trainer.create_model_card(dataset="my | data")
     card = (tmp_path / "README.md").read_text(encoding="utf-8").split("\n---\n", 1)[1]
-    assert "| classes | one line, a \\| b |" in card and "| data | my \\| data |" in card
-    assert "11 for dev \\| one |" in card and "| dev \\| one | task_loss |" in card
+    assert "| classes | one line, a \\| b |" in card
+    assert "| data | my \\| data |" in card
+    assert "11 for dev \\| one |" in card
+    assert "| dev \\| one | task_loss |" in card
 
 
 def test_a_folder_is_no_base_model(tmp_path, monkeypatch):

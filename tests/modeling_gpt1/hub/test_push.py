@@ -62,7 +62,8 @@ def test_no_token_is_in_a_traceback_or_a_log(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(push.logger, "error", logged.append)
     push.log_failure(future)
     shown = "".join(traceback.format_exception(failure.value))
-    assert logged == [str(failure.value)] and "SECRET" not in shown + logged[0]
+    assert logged == [str(failure.value)]
+    assert "SECRET" not in shown + logged[0]
     assert ("out of reach\n\nThe above exception" in shown) == (kind == "no secret")
 
 

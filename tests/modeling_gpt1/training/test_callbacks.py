@@ -49,9 +49,11 @@ def test_a_line_for_each_log(tmp_path, caplog, capsys):
     record = trainer.state.log_history[0]
     figures = f"loss {record['loss']:#.3g} · perplexity {record['perplexity']:#.3g}"
     lines = [message for message in caplog.messages if message.startswith("step")]
-    assert lines[0].startswith(f"step 1/2 · {figures} · ") and lines[0].endswith(" tokens/s · lr 1.0e-2")
+    assert lines[0].startswith(f"step 1/2 · {figures} · ")
+    assert lines[0].endswith(" tokens/s · lr 1.0e-2")
     assert [line.split(" · ")[:2] for line in lines[1::2]] == [["step 1/2", "evaluation"], ["step 2/2", "evaluation"]]
-    assert len(lines) == 4 and capsys.readouterr().out == ""
+    assert len(lines) == 4
+    assert capsys.readouterr().out == ""
 
 
 class Bars(list):
@@ -200,7 +202,8 @@ class TestThroughput:
         trainer.train()
         records = [record for record in trainer.state.log_history if "loss" in record]
         lengths = [len(row["input_ids"]) for row in trainer.train_dataset]
-        assert len(set(lengths)) > 1 and records[-1]["num_input_tokens_seen"] == sum(lengths)
+        assert len(set(lengths)) > 1
+        assert records[-1]["num_input_tokens_seen"] == sum(lengths)
         seen = [0, *(record["num_input_tokens_seen"] for record in records)]
         for start, end, record in zip(seen[:-1], seen[1:], records, strict=True):
             assert record["tokens_per_second"] == pytest.approx((end - start) / 6, rel=1e-9)

@@ -133,7 +133,8 @@ class TestExactResume:
     def test_a_run_that_was_cut_ends_like_one_that_was_not(self, case, tmp_path):
         expected = train_to_the_end(make_pretraining(tmp_path / "whole", case))
         steps = [record["step"] for record in expected["log"]]
-        assert len(expected["log"]) >= 4 and steps == sorted(steps)
+        assert len(expected["log"]) >= 4
+        assert steps == sorted(steps)
         cuts = (4, 5, 7) if expected["log"][-1]["step"] > 7 else (2, 4)
         if case == "epochs":  # the best one, which alone is kept
             assert (expected["best"][1], os.listdir(tmp_path / "whole")) == ("checkpoint-4", ["checkpoint-4"])
@@ -240,7 +241,8 @@ def test_other_settings_are_told(tmp_path, monkeypatch):
     assert trainer.lr_scheduler.base_lrs == [0.01, 0.01]
     # What the optimizer did is what the card and the next checkpoint tell.
     decays = {group["weight_decay"] for group in trainer.optimizer.param_groups}
-    assert decays == {0.0, trainer.args.weight_decay} == {0.0, 0.01} and trainer.args.learning_rate == 0.01
+    assert decays == {0.0, trainer.args.weight_decay} == {0.0, 0.01}
+    assert trainer.args.learning_rate == 0.01
     found = checkpoints.newest_whole_checkpoint(tmp_path)
     assert checkpoints.read_content(found)["settings"]["weight_decay"] == 0.01
     for optim in ("sgd", "adafactor"):
@@ -632,9 +634,11 @@ def test_a_file_that_the_system_refuses(tmp_path):
     checkpoint, model = [line for line in output.splitlines() if "could not be written" in line]
     last = f"The last checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be written and that there is room"
     assert checkpoint.startswith(f"checkpoint-6 could not be written to {tmp_path}: ")
-    assert "inline_container.cc" in checkpoint and last in checkpoint
+    assert "inline_container.cc" in checkpoint
+    assert last in checkpoint
     assert model.startswith(f"model could not be written to {tmp_path}: ")
-    assert "(os error 27)" in model and last in model
+    assert "(os error 27)" in model
+    assert last in model
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"checkpoint-3", "config.json", "generation_config.json", "model.safetensors"}
     assert modeling_gpt1.GPT1ForCausalLM.from_pretrained(tmp_path).transformer.tokens_embed.weight.abs().sum() > 1

@@ -57,7 +57,9 @@ def test_a_loss_that_is_nan_is_logged_and_stops_the_run(kind, tmp_path):
         f"{tmp_path}/checkpoint-3. {ADVICE}"
     )
     losses = [log["loss"] for log in logged(trainer)]
-    assert len(losses) == 4 and all(map(math.isfinite, losses[:3])) and math.isnan(losses[3])
+    assert len(losses) == 4
+    assert all(map(math.isfinite, losses[:3]))
+    assert math.isnan(losses[3])
     assert math.isnan(logged(trainer)[3]["perplexity" if kind == "pre-training" else "task_loss"])
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
 

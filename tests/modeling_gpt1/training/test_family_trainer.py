@@ -132,14 +132,16 @@ def test_the_evaluation_is_exact_and_the_same_each_time(make_family_pretraining_
     assert stream["eval_loss"] == pytest.approx(found[0]["eval_loss"], rel=1e-6)
     expected = {f"eval_{name}" for name in ("loss", *NAMES[family])}
     assert found[0].keys() == expected | ({"eval_sentence_accuracy"} if "sentence_loss" in NAMES[family] else set())
-    assert found[0] == pytest.approx(found[1], rel=1e-6) and found[0] == pytest.approx(found[2], rel=1e-6)
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    assert found[0] == pytest.approx(found[2], rel=1e-6)
     for name, logits in SENTENCE_LOGITS.items():
         rows = list(trainer.eval_dataset)
         batch = trainer.data_collator.for_evaluation(rows)(rows) if "sentence_loss" in NAMES[family] else {}
         if name in batch:
             is_right = trainer.model.eval()(**batch)[logits].argmax(-1) == batch[name]
             expected = is_right.sum() / (batch[name] != -100).sum()
-            assert found[0]["eval_sentence_accuracy"] == pytest.approx(expected.item()) and expected < 1
+            assert found[0]["eval_sentence_accuracy"] == pytest.approx(expected.item())
+            assert expected < 1
 
 
 def test_predictions_of_labelled_rows(make_family_pretraining_trainer):
@@ -160,7 +162,8 @@ def test_the_card_says_what_was_trained(make_family_pretraining_trainer, tmp_pat
         "| learning_rate | 0.01 |\n",
     ):
         assert part in text, part
-    assert "GPT-1" not in text and "were cut" not in text
+    assert "GPT-1" not in text
+    assert "were cut" not in text
     for part in (trainer.model, trainer.processing_class):
         part.save_pretrained(tmp_path)
     exec(compile(text.split("```python\n")[1].split("```")[0], "card", "exec"), {})
@@ -170,7 +173,8 @@ def test_the_card_says_what_was_trained(make_family_pretraining_trainer, tmp_pat
     text = (tmp_path / "tiny" / "README.md").read_text(encoding="utf-8")
     assert "| layers, heads, width, positions | 1 + 1, 2, 16, 17 |\n" in text
     loss = "the mean −log P of each token of a text, given its damaged form and the tokens before it."
-    assert f"Minimised: {loss}\n" in text and "pipeline_tag" not in text
+    assert f"Minimised: {loss}\n" in text
+    assert "pipeline_tag" not in text
 
 
 def test_a_tokenizer_of_another_model_is_refused(make_family_pretraining_trainer):

@@ -55,7 +55,9 @@ def test_the_best_run_is_that_of_the_least_loss_or_of_the_best_metric(kind, tmp_
     grid = optuna.samplers.GridSampler({"learning_rate": [1e-6, 0.05]})
     best = trainer.hyperparameter_search(learning_rates, n_trials=2, backend="optuna", sampler=grid, **choices)
     values = [evaluation[name] for evaluation in evaluations]
-    assert len(values) == 2 and values[0] != values[1] and best.objective == best_of(values)
+    assert len(values) == 2
+    assert values[0] != values[1]
+    assert best.objective == best_of(values)
 
 
 def test_each_trial_has_its_own_lm_coef_and_several_sets_count_alike(tmp_path):

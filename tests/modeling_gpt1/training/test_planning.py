@@ -37,12 +37,14 @@ def test_training_is_the_same(kind, tmp_path):
         return make_finetuning_trainer("multiple_choice", tmp_path, 4, 2, **arguments)
 
     planned, in_workers = trained(make()), trained(make(dataloader_num_workers=1))
-    assert in_workers[0] == planned[0] and in_workers[2] == planned[2] == (230 if kind == "pre-training" else 0)
+    assert in_workers[0] == planned[0]
+    assert in_workers[2] == planned[2] == (230 if kind == "pre-training" else 0)
     torch.testing.assert_close(in_workers[1], planned[1], atol=0, rtol=0)
     trainer = make()
     trainer.data_collator.plan = False
     losses, weights, num_tokens = trained(trainer)
-    assert losses == pytest.approx(planned[0], rel=1e-5) and num_tokens == planned[2]
+    assert losses == pytest.approx(planned[0], rel=1e-5)
+    assert num_tokens == planned[2]
     torch.testing.assert_close(weights, planned[1], atol=1e-6, rtol=1e-5)
 
 
@@ -52,7 +54,8 @@ def test_every_loader_plans(tmp_path):
     loaders = trainer.get_train_dataloader(), trainer.get_eval_dataloader(rows), trainer.get_test_dataloader(rows)
     for loader in loaders:
         batch = next(iter(loader))
-        assert batch["plan"].shape == batch["input_ids"].shape and batch["plan"].token_index is not None
+        assert batch["plan"].shape == batch["input_ids"].shape
+        assert batch["plan"].token_index is not None
 
 
 def test_a_collator_of_the_users_own_trains(tmp_path):

@@ -34,7 +34,8 @@ def test_a_checkpoint_is_made_ready_for_a_task(start, plain_tokenizer):
     kept = model.transformer.tokens_embed.weight[: len(plain_tokenizer)]
     assert torch.equal(kept, before.transformer.tokens_embed.weight)
     batch = collator(ROWS)
-    assert batch["input_ids"].shape[:2] == (2, 2) and batch["input_ids"].shape[2] % 4 == 0
+    assert batch["input_ids"].shape[:2] == (2, 2)
+    assert batch["input_ids"].shape[2] % 4 == 0
     assert (collator.max_length, collator.num_labels, batch["labels"].tolist()) == (16, 2, [1, 0])
     assert tokenizer.model_max_length == 16  # what `gpt1 predict` reads
     assert model(**batch).loss.isfinite()
@@ -51,7 +52,8 @@ def test_a_task_of_the_paper_is_known_by_its_name(start):
 def test_a_fresh_model_has_the_vocabulary_of_its_tokenizer(tiny_config, plain_tokenizer, tmp_path):
     plain_tokenizer.save_pretrained(tmp_path)
     model = modeling_gpt1.prepare_finetuning(tiny_config(), OWN, tmp_path)["model"]
-    assert type(model) is modeling_gpt1.GPT1DoubleHeadsModel and model.config.vocab_size == len(plain_tokenizer) + 3
+    assert type(model) is modeling_gpt1.GPT1DoubleHeadsModel
+    assert model.config.vocab_size == len(plain_tokenizer) + 3
     with pytest.raises(ValueError, match="Pass one as `tokenizer`"):
         modeling_gpt1.prepare_finetuning(tiny_config(), OWN)
 
@@ -88,6 +90,7 @@ def test_layers_start_afresh(start):
     model = modeling_gpt1.prepare_finetuning(folder, OWN, n_transfer=0)["model"]
     old, new = before.transformer.state_dict(), model.transformer.state_dict()
     matrices = {name for name in old if old[name].dim() == 2 and name.startswith("h.")}
-    assert matrices and not any(torch.equal(old[name], new[name]) for name in matrices)
+    assert matrices
+    assert not any(torch.equal(old[name], new[name]) for name in matrices)
     with pytest.raises(ValueError, match="^`n_transfer` is 99, but the model has "):
         modeling_gpt1.prepare_finetuning(folder, OWN, n_transfer=99)

@@ -76,7 +76,8 @@ def test_batches_that_are_split_count_once():
 
 def test_a_loader_that_skips_and_workers_go_on_with_the_same_batches():
     loader = make_loader("sequential", 11, 2, 3, 2)
-    assert rows_of(loader) == [[4, 5], [10]] and rows_of(skip_first_batches(loader, 1)) == [[10]]
+    assert rows_of(loader) == [[4, 5], [10]]
+    assert rows_of(skip_first_batches(loader, 1)) == [[10]]
     loader = DataLoader(SharedRows(range(9)), 2, collate_fn=collate, num_workers=2, multiprocessing_context="fork")
     loader = prepare_data_loader(loader, num_processes=3, process_index=2)
     share_rows(loader)
@@ -112,12 +113,14 @@ def test_an_example_whose_label_is_minus_100_counts_for_nothing(case):
         uncounted = {**batch, "labels": torch.full_like(batch["labels"], -100)}
         for num_items in (None, 0, torch.tensor(0), torch.tensor(5)):
             loss, gradients = losses_of(each, uncounted, num_items_in_batch=num_items)
-            assert loss == 0 and all((gradient == 0).all() for gradient in gradients)
+            assert loss == 0
+            assert all((gradient == 0).all() for gradient in gradients)
 
 
 def test_no_label_of_an_empty_place_counts():
     batch = {"input_ids": torch.tensor([[5, 6]]), "labels": torch.tensor([[5, -100]])}
     batch["next_sentence_label"] = torch.tensor([1])
     made = CollatorOfRows(lambda rows: batch, [{}])([])
-    assert isinstance(made, UncountedBatch) and made["input_ids"].tolist() == [[5, 6]]
+    assert isinstance(made, UncountedBatch)
+    assert made["input_ids"].tolist() == [[5, 6]]
     assert (made["labels"].tolist(), made["next_sentence_label"].tolist()) == ([[-100, -100]], [-100])

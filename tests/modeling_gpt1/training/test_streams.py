@@ -18,7 +18,8 @@ def test_each_pass_has_an_order_of_its_own():
     for _ in range(2):
         numbers = [row["input_ids"][0] for row in islice(EndlessStream(rows), 2 * NUM_ROWS)]
         first, second = numbers[:NUM_ROWS], numbers[NUM_ROWS:]
-        assert first != second and sorted(first) == sorted(second) == list(range(NUM_ROWS))
+        assert first != second
+        assert sorted(first) == sorted(second) == list(range(NUM_ROWS))
     assert list(EndlessStream(rows.take(0))) == []
 
 
@@ -29,7 +30,8 @@ def test_batches_go_over_the_end_of_a_pass(tmp_path):
     trainer.train_dataset = trainer.train_dataset.take(5)
     first = [row["input_ids"][0] for row in trainer.train_dataset]
     trainer.train()
-    assert trainer.data_collator.seen[:16] == (4 * first)[:16] and trainer.state.global_step == 2
+    assert trainer.data_collator.seen[:16] == (4 * first)[:16]
+    assert trainer.state.global_step == 2
 
 
 def generate_numbers(files):

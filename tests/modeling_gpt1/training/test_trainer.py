@@ -114,11 +114,13 @@ class TestEvaluation:
             trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1, dataloader_drop_last=drops, **settings)
             trainer.compute_metrics = lambda prediction: {"rows": len(prediction.label_ids)}
             results.append((trainer.evaluate(), trainer.predict(trainer.eval_dataset)))
-            assert len(trainer.get_train_dataloader()) == 3 and trainer.args.dataloader_drop_last is drops
+            assert len(trainer.get_train_dataloader()) == 3
+            assert trainer.args.dataloader_drop_last is drops
         (whole, expected), (evaluation, prediction) = results
         with pytest.raises(ValueError, match="`dataloader_drop_last` drops all rows: they fill no batch"):
             make_finetuning_trainer("entailment", tmp_path, 25, 1, dataloader_drop_last=True).get_train_dataloader()
-        assert evaluation["eval_rows"] == 11 and evaluation["eval_loss"] == whole["eval_loss"]
+        assert evaluation["eval_rows"] == 11
+        assert evaluation["eval_loss"] == whole["eval_loss"]
         assert prediction.predictions.tolist() == expected.predictions.tolist()
 
     def test_what_a_subclass_adds_to_the_loss_is_evaluated(self, tmp_path):
@@ -164,7 +166,8 @@ class TestArguments:
         args = arguments_class(output_dir=str(tmp_path), use_cpu=True)
         found = (args.learning_rate, args.per_device_train_batch_size, args.num_train_epochs)
         found += (args.train_sampling_strategy, args.lr_scheduler_type, args.weight_decay, args.max_grad_norm)
-        assert found == expected and args.get_warmup_steps(num_updates) == warmup
+        assert found == expected
+        assert args.get_warmup_steps(num_updates) == warmup
 
 
 class TestFit:
@@ -306,7 +309,8 @@ def test_predictions_of_labelled_blocks_and_evaluation_without_logits(tmp_path):
     trainer.model.register_forward_hook(lambda module, inputs, outputs: made.append(outputs.logits is not None))
     evaluation, prediction = trainer.evaluate(), trainer.predict(trainer.eval_dataset)
     assert made == [False] * 3 + [True] * 3  # batches of 8 of 24 rows
-    assert prediction.predictions.shape == (24, 12, 40) and prediction.label_ids.shape == (24, 12)
+    assert prediction.predictions.shape == (24, 12, 40)
+    assert prediction.label_ids.shape == (24, 12)
     assert prediction.metrics["test_loss"] == pytest.approx(evaluation["eval_loss"], rel=1e-6)
     trainer.preprocess_logits_for_metrics = lambda logits, labels: logits.argmax(-1)
     assert (trainer.predict(trainer.eval_dataset).predictions == prediction.predictions.argmax(-1)).all()
@@ -392,7 +396,8 @@ class TestRunsAsUsersMakeThem:
             GPT1Trainer(
                 model, arguments, data_collator=make_traversal_collator(model, tokenizer), processing_class=tokenizer
             )
-            assert arguments.ddp_find_unused_parameters is finds and model.lm_head.weight.requires_grad
+            assert arguments.ddp_find_unused_parameters is finds
+            assert model.lm_head.weight.requires_grad
 
 
 @pytest.mark.parametrize("arguments", [GPT1TrainingArguments, GPT1PretrainingArguments])
