@@ -1,9 +1,9 @@
 # Copyright 2026 The gpt1-hf authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How GPT-1 is fast. Each piece replaces one of torch or transformers, gives the same result, and says what it gains.
+"""How GPT-1 is fast. Each piece does what one of torch or transformers does, and says what it gains.
 
-Gains on a CPU are times beside torch 2.13's own in one run, least of 15 rounds in turn, on one thread of an AMD EPYC
-with AVX-512, unless another processor is named.
+Gains on a CPU are times beside torch 2.13's own in one run: the least of 15 rounds in turn, on one thread of a shared
+AMD EPYC with AVX-512, unless another processor is named.
 
 Shapes: B sequences of a batch, T tokens, D hidden, H heads; N tokens that a plan computes.
 """
@@ -21,7 +21,8 @@ from .checks_gpt1 import can_read
 HAS_FAST_PRODUCT = torch.backends.mkldnn.is_available() and platform.machine().lower() in ("x86_64", "amd64")
 MOST_TOKENS = 64  # beyond, oneDNN gains little, and prepares itself for every new number of tokens
 # On Intel's, torch's own is as fast for one token and, in several threads, for small weights, and starts sooner.
-IS_INTEL = getattr(torch.cpu, "get_capabilities", dict)().get("cpu_name", "").startswith("Intel")
+CAPABILITIES = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+IS_INTEL = CAPABILITIES.get("cpu_name", "").startswith("Intel")
 LEAST_TOKENS = 2 if IS_INTEL else 1
 LEAST_WEIGHTS = 2**20 if IS_INTEL else 0
 
