@@ -37,10 +37,10 @@ def unchanged(model: PreTrainedModel) -> Iterator[None]:
 
     Some models change when they are called: BigBird replaces its attention for good when it reads a short batch.
     """
-    parts = list(model.modules())
-    modes = [(module, module.training) for module in parts]
-    parts += {id(part.config): part.config for part in parts if hasattr(part, "config")}.values()
-    dicts = [vars(part) for part in parts]
+    modules = list(model.modules())
+    modes = [(module, module.training) for module in modules]
+    configs = {id(module.config): module.config for module in modules if hasattr(module, "config")}
+    dicts = [vars(part) for part in (*modules, *configs.values())]
     dicts += [value for attributes in dicts for value in attributes.values() if isinstance(value, dict)]
     before = [(content, content.copy()) for content in dicts]  # a hook's handle, for one, holds its dict itself
     versions = _versions(model)

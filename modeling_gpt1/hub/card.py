@@ -166,7 +166,10 @@ def last_evaluation(
         for key, value in record.items()
         if key.startswith("eval_") and isinstance(value, (int, float)) and not key.endswith(TIMINGS)
     ]
-    last = {name: value for step, name, value in found if step == found[-1][0]}
+    if not found:
+        return []
+    last_step = found[-1][0]
+    last = {name: value for step, name, value in found if step == last_step}
     results = []
     for name, value in last.items():
         # The longest: a name is found before one that it begins with.
@@ -185,26 +188,33 @@ def evaluation_results(
     results: list[dict[str, Any]], task_type: str, names: list[str], hub_names: list[str], configurations: list[str]
 ) -> list[EvalResult]:
     """The metrics as entries of the card's `model-index`; none without the name of a data set."""
-    return [
-        EvalResult(
-            task_type=task_type,
-            dataset_type=(hub_names or [re.sub(r"[^\w.-]+", "-", names[0]).strip("-")])[0],
-            dataset_name=names[0],
-            dataset_config=(configurations or [None])[0],
-            dataset_split=result["split"],
-            metric_type=metric_type,
-            metric_name=result["name"],
-            metric_value=round(result["value"], 4),
-        )
-        for result in results
-        for metric_type in (metric_types([result]) if names else [])
-    ]
+    if not names:
+        return []
+    hub_name = hub_names[0] if hub_names else re.sub(r"[^\w.-]+", "-", names[0]).strip("-")
+    entries = []
+    for result in results:
+        for metric_type in metric_types([result]):  # none of a loss
+            entry = EvalResult(
+                task_type=task_type,
+                dataset_type=hub_name,
+                dataset_name=names[0],
+                dataset_config=configurations[0] if configurations else None,
+                dataset_split=result["split"],
+                metric_type=metric_type,
+                metric_name=result["name"],
+                metric_value=round(result["value"], 4),
+            )
+            entries.append(entry)
+    return entries
 
 
 def versions() -> str:
     """Versions of what the run used; a checkout that was not installed has none of its own."""
-    names = ("gpt1-hf", "transformers", "torch", "tokenizers", "datasets")
-    found = [f"{name} {one.version}" for name in names for one in [*metadata.distributions(name=name)][:1]]
+    found = []
+    for name in ("gpt1-hf", "transformers", "torch", "tokenizers", "datasets"):
+        installed = next(iter(metadata.distributions(name=name)), None)
+        if installed is not None:
+            found.append(f"{name} {installed.version}")
     return ", ".join([*found, f"Python {platform.python_version()}"])
 
 
@@ -214,4 +224,7 @@ def cell(text: str) -> str:
 
 
 def as_list(value: str | list[str] | None) -> list[str]:
-    return [] if value is None else [value] if isinstance(value, str) else list(value)
+    """One, several or no values as a list."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else list(value)

@@ -50,8 +50,13 @@ def upload_result(folder: str, repo_id: str, revision: str | None = None, **comm
 
 def upload(folder: str, repo_id: str, revision: str | None = None, **commit: Any) -> CommitInfo:
     """Uploads a folder without what is never pushed to a repository and branch that exist."""
-    place = {"repo_id": repo_id, "folder_path": folder, "revision": revision}
-    return hf_api().upload_folder(**place, ignore_patterns=list(NEVER_PUSHED), **commit)
+    return hf_api().upload_folder(
+        repo_id=repo_id,
+        folder_path=folder,
+        revision=revision,
+        ignore_patterns=list(NEVER_PUSHED),
+        **commit,
+    )
 
 
 def check_right_to_write(repo_id: str, token: str | None) -> None:
@@ -77,14 +82,21 @@ def explained(
     except Exception as error:  # from the hub, the network or the card's metadata: none may hide the result
         cause = SECRET.sub("***", " ".join(str(error).split())).rstrip(".") or type(error).__name__
         command = ["gpt1", "push", str(folder), "--repo_id", repo_id]
-        command += [*([] if revision is None else ["--revision", revision]), *more]
+        if revision is not None:
+            command += ["--revision", revision]
+        command += more
         # A traceback shows the causes, too.
         has_secret = SECRET.search("".join(traceback.format_exception(error)))
-        told = f"{repo_id} cannot be pushed to: {cause}. Nothing is lost, because training has not started. {REMEDY} "
-        told += "and start again, or leave `push_to_hub` out and upload the result later."
         if is_trained:
-            told = f"The push to {repo_id} failed: {cause}. Nothing is lost: the complete result is in {folder}. "
-            told += f"{REMEDY} and run:\n{shlex.join(command)}"
+            told = (
+                f"The push to {repo_id} failed: {cause}. Nothing is lost: the complete result is in {folder}. "
+                f"{REMEDY} and run:\n{shlex.join(command)}"
+            )
+        else:
+            told = (
+                f"{repo_id} cannot be pushed to: {cause}. Nothing is lost, because training has not started. "
+                f"{REMEDY} and start again, or leave `push_to_hub` out and upload the result later."
+            )
         raise PushError(told) from None if has_secret else error
 
 

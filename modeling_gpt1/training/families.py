@@ -119,9 +119,14 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         return dict(zip((LOSS_NAMES[self.family.objective], "sentence_loss"), means, strict=False))
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
-        sums = example_losses.sum(0).tolist()  # of tokens: −log P, number; of sentences: −log P, number, right ones
-        means = [loss / max(number, 1) for loss, number in (sums[:2], sums[2:4])[: self._num_parts]]
-        accuracy = {"sentence_accuracy": sums[4] / max(sums[3], 1)} if self._num_parts > 1 else {}
+        sums = example_losses.sum(0).tolist()
+        token_loss, num_tokens = sums[:2]
+        means = [token_loss / max(num_tokens, 1)]
+        accuracy = {}
+        if self._num_parts > 1:
+            sentence_loss, num_sentences, num_right = sums[2:]
+            means.append(sentence_loss / max(num_sentences, 1))
+            accuracy["sentence_accuracy"] = num_right / max(num_sentences, 1)
         return {"loss": sum(means), **self._named(means), **accuracy}
 
     def _logged_figures(self, loss: float) -> dict[str, float]:
