@@ -10,7 +10,9 @@ Everything after `--finetune_arguments` goes to `gpt1 finetune`, whose defaults 
 `--lstm_finetune_arguments` overrides that for the LSTM. With `--model pretrain` and `--lstm_model pretrain` they are
 pre-trained first, by what stands after `--pretrain_arguments` and `--lstm_pretrain_arguments`. A run of a task with a
 seed is one cell, kept in <output_dir>/cells, and what is finished is never run again: the same command goes on where a
-run stopped, and several commands may share an output folder. After each cell report.json and report.html are written.
+run stopped, and several commands may share an output folder. After each cell report.json and report.html are written,
+and cells.json.gz with the answer to each row. With `--tune`, learning rate and warm-up of each task and variant are
+chosen on a part of the training rows before its seeds run.
 See docs/reproduce.md.
 """
 

@@ -19,13 +19,26 @@ VARIANTS: dict[str, list[str]] = {
     "without_pretraining": ["--n_transfer", "-1"],
     "lstm": [],
 }
-PAPER_TASKS = "cola sst2 mrpc stsb qqp mnli qnli rte snli scitail story_cloze race".split()
+PAPER_TASKS = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "snli", "scitail", "story_cloze", "race"]
 PRETRAIN = "pretrain"  # as a model: it is pre-trained here
 REHEARSAL, REHEARSED_ROWS = "rehearsal", 16  # its folder in the output folder, and the rows that it evaluates
 # The flags whose words are those of another command, with the flags that every cell sets itself.
-OF_PRETRAIN = "family output_dir resume_from_checkpoint push_to_hub config".split()
-OF_FINETUNE = "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
-OF_FINETUNE += "push_to_hub do_train do_eval do_predict config".split()
+OF_PRETRAIN = ("family", "output_dir", "resume_from_checkpoint", "push_to_hub", "config")
+OF_FINETUNE = (
+    "task",
+    "model",
+    "tokenizer_name",
+    "data_dir",
+    "output_dir",
+    "seed",
+    "n_transfer",
+    "resume_from_checkpoint",
+    "push_to_hub",
+    "do_train",
+    "do_eval",
+    "do_predict",
+    "config",
+)
 PASSED_ON = {
     "--finetune_arguments": OF_FINETUNE,
     "--lstm_finetune_arguments": OF_FINETUNE,
@@ -33,39 +46,59 @@ PASSED_ON = {
     "--lstm_pretrain_arguments": OF_PRETRAIN,
 }
 # Flags that choose where a cell runs and what it logs, not what it gives: another device or logger repeats no cell.
-NEUTRAL_FLAGS = "use_cpu report_to run_name disable_tqdm log_level logging_steps logging_strategy".split()
-NEUTRAL_FLAGS += "logging_first_step dataloader_num_workers dataloader_pin_memory".split()
+NEUTRAL_FLAGS = (
+    "use_cpu",
+    "report_to",
+    "run_name",
+    "disable_tqdm",
+    "log_level",
+    "logging_steps",
+    "logging_strategy",
+    "logging_first_step",
+    "dataloader_num_workers",
+    "dataloader_pin_memory",
+)
 
 
 @dataclass
 class ReproduceArguments:
     """Which experiments to run with which models and data."""
 
-    output_dir: str = HfArg(help="Cells, logs and the report; finished cells found here are kept.")
+    output_dir: str = HfArg(help="Folder for cells, logs and the report; finished cells in it are kept.")
     experiments: list[str] = HfArg(
         default_factory=lambda: list(EXPERIMENTS),
         help="Experiments to run. Default: all.",
         metadata={"choices": EXPERIMENTS},
     )
     model: str | None = HfArg(default=None, help=f"The Transformer: folder, hub id, or '{PRETRAIN}' to train it here.")
-    lstm_model: str | None = HfArg(default=None, help="The same for the variant lstm.")
-    checkpoints: str | None = HfArg(default=None, help="Output folder of its pre-training, for zero_shot.")
+    lstm_model: str | None = HfArg(
+        default=None, help=f"The LSTM of the variant lstm: folder, hub id, or '{PRETRAIN}' to train it here."
+    )
+    checkpoints: str | None = HfArg(
+        default=None, help="Output folder of the Transformer's pre-training, for zero_shot."
+    )
     lstm_checkpoints: str | None = HfArg(default=None, help="Output folder of the LSTM's pre-training, for zero_shot.")
     data_dir: str | None = HfArg(default=None, help="Folder with a folder per task. Default: the hub's data sets.")
-    tasks: list[str] = HfArg(default_factory=PAPER_TASKS.copy, help="Tasks for fine_tuning and ablations.")
+    tasks: list[str] = HfArg(default_factory=PAPER_TASKS.copy, help="Tasks of fine_tuning, ablations and baselines.")
     variants: list[str] | None = HfArg(
         default=None,
-        help="Variants for ablations. Default: all, lstm only with --lstm_model.",
+        help="Variants of ablations. Default: all, lstm only with --lstm_model.",
         metadata={"choices": tuple(VARIANTS)},
     )
-    transfer_tasks: list[str] = HfArg(default_factory=lambda: ["mnli", "race"], help="Tasks for layer_transfer.")
-    transfer_layers: list[int] | None = HfArg(default=None, help="Numbers of layers: -1 is nothing, 0 the embeddings.")
+    transfer_tasks: list[str] = HfArg(default_factory=lambda: ["mnli", "race"], help="Tasks of layer_transfer.")
+    transfer_layers: list[int] | None = HfArg(
+        default=None, help="Numbers of transferred layers: -1 is nothing, 0 the embeddings."
+    )
     seeds: list[int] = HfArg(default_factory=lambda: [1, 2, 3], help="Seeds of the fine-tuning runs.")
     zero_shot_tasks: list[str] = HfArg(
-        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Tasks for zero_shot."
+        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Tasks of zero_shot."
     )
-    zero_shot_max_eval_samples: int | None = HfArg(default=None, help="Rows per task for zero_shot. Default: all.")
-    zero_shot_max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold. Default: all.")
+    zero_shot_max_eval_samples: int | None = HfArg(
+        default=None, help="Rows per task that zero_shot scores. Default: all."
+    )
+    zero_shot_max_train_samples: int | None = HfArg(
+        default=None, help="Training rows for CoLA's threshold in zero_shot. Default: all."
+    )
     tune: bool = HfArg(
         default=False,
         help="Choose learning rate and warm-up of each task and variant on a part of the training rows, then run the "
@@ -82,12 +115,18 @@ class ReproduceArguments:
     )
     jobs: int = HfArg(default=1, help="Cells that run at once on the device.")
     title: str = HfArg(default="The paper's experiments", help="Heading of the report.")
-    rehearse: int | None = HfArg(default=None, help="Run cells of one seed for so many updates; tell time and memory.")
+    rehearse: int | None = HfArg(
+        default=None, help="Number of updates of a trial run of one seed, which tells time and memory."
+    )
     only_report: bool = HfArg(default=False, help="Write the report of what is finished; run nothing.")
     finetune_arguments: list[str] = HfArg(default_factory=list, help="At the end: flags of `gpt1 finetune`.")
-    lstm_finetune_arguments: list[str] = HfArg(default_factory=list, help="The same for the LSTM, behind them.")
+    lstm_finetune_arguments: list[str] = HfArg(
+        default_factory=list, help="At the end: flags of `gpt1 finetune` that override those for the LSTM."
+    )
     pretrain_arguments: list[str] = HfArg(default_factory=list, help="At the end: flags of `gpt1 pretrain`.")
-    lstm_pretrain_arguments: list[str] = HfArg(default_factory=list, help="The same for the LSTM, behind them.")
+    lstm_pretrain_arguments: list[str] = HfArg(
+        default_factory=list, help="At the end: flags of `gpt1 pretrain` that override those for the LSTM."
+    )
 
     def __post_init__(self):
         for flag in ("tasks", "transfer_tasks"):
@@ -107,11 +146,14 @@ class ReproduceArguments:
 def rehearsal_of(arguments: ReproduceArguments) -> ReproduceArguments:
     """The same cells for the first seed, cut to a few updates and rows, in a folder of their own."""
     short = ["--max_steps", str(arguments.rehearse), "--skip_memory_metrics", "false"]
-    few = f"--max_eval_samples {REHEARSED_ROWS} --max_predict_samples {REHEARSED_ROWS}".split()
-    once = f"--eval_strategy no --load_best_model_at_end false --max_eval_blocks {REHEARSED_ROWS} --max_words=".split()
+    rows = str(REHEARSED_ROWS)
+    few_rows = ["--max_eval_samples", rows, "--max_predict_samples", rows]
+    one_evaluation = ["--eval_strategy", "no", "--load_best_model_at_end", "false", "--max_eval_blocks", rows]
+    one_evaluation.append("--max_words=")
     cut = {}
-    for name in (flag.removeprefix("--") for flag in PASSED_ON):  # the last of two flags counts
-        cut[name] = [*getattr(arguments, name), *short, *(once if PRETRAIN in name else few)]
+    for flag in PASSED_ON:  # the last of two flags counts
+        name = flag.removeprefix("--")
+        cut[name] = [*getattr(arguments, name), *short, *(one_evaluation if PRETRAIN in name else few_rows)]
     return replace(
         arguments,
         output_dir=str(Path(arguments.output_dir, REHEARSAL)),

@@ -92,8 +92,9 @@ class CellStore:
 
     def __init__(self, folder: Path, jobs: int = 1):
         self.folder, self.jobs = folder, jobs
-        threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))} if jobs > 1 else {}
-        self.environment = {**threads, **os.environ}  # cells at once share the cores
+        self.environment = dict(os.environ)
+        if jobs > 1:  # cells at once share the cores
+            self.environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
         self.failures: dict[str, str] = {}  # what went wrong, by a cell's key
         self.running: set[subprocess.Popen] = set()
         self.is_stopped = False
@@ -123,22 +124,32 @@ class CellStore:
         """Runs a cell unless it is finished. Returns what came of it, and whether it was run."""
         try:
             with FileLock(self.place("locks", f"{cell.key}.lock"), blocking=False):
-                return ("finished before", False) if self.read(cell) else (self._run_locked(cell), True)
+                if self.read(cell):
+                    return "finished before", False
+                return self._run_locked(cell), True
         except Timeout:
             return "left to another process that is running it", False
 
     def _run_locked(self, cell: Cell) -> str:
-        start, words, log_path = time.monotonic(), [], self.place("logs", f"{cell.key}.log")
+        start = time.monotonic()
+        words: list[str] = []
+        log_path = self.place("logs", f"{cell.key}.log")
         # Every attempt has its own folder: processes of a killed attempt may still be writing into theirs.
         own_folder = TemporaryDirectory(prefix=f"{cell.key}-", dir=self.place("work"), ignore_cleanup_errors=True)
         try:
             with own_folder as work, log_path.open("w", encoding="utf-8") as log:
-                result = cell.run(lambda line: (words.extend(line), self.run_command(line, log)), Path(work))
+
+                def run(command: list[str]) -> None:
+                    words.extend(command)
+                    self.run_command(command, log)
+
+                result = cell.run(run, Path(work))
         except Exception as error:  # whatever the error is, the other cells go on
             self.failures[cell.key] = describe_failure(error, log_path)
             return f"FAILED, {self.failures[cell.key]}"
         seconds = round(time.monotonic() - start, 1)
-        machine = (None if "--use_cpu" in words else accelerator_name()) or processor_name()
+        accelerator = None if "--use_cpu" in words else accelerator_name()
+        machine = accelerator or processor_name()
         content = {**cell.facts, **cell.about, **result, "seconds": seconds, "machine": machine}
         write_json(self.place("cells", f"{cell.key}.json"), content)
         for left in self.place("work").glob(f"{cell.key}-*"):  # of attempts that were killed
@@ -147,7 +158,8 @@ class CellStore:
 
     def run_all(self, cells: list[Cell], after_each: Callable[[], object]) -> None:
         """Runs the unfinished cells, begun in the given order; calls `after_each` in this thread after each one."""
-        start, done = time.monotonic(), SimpleQueue()
+        start = time.monotonic()
+        done: SimpleQueue = SimpleQueue()
         with ThreadPoolExecutor(self.jobs) as pool:
             cell_of = {pool.submit(self.run, cell): cell for cell in cells}
             for future in cell_of:
@@ -218,7 +230,8 @@ def peak_memory(result: dict, place: str) -> int:
 
 def check_memory(rehearsal: Path, jobs: int) -> None:
     """Raises ValueError if the memory is too small for so many of the rehearsed cells at once."""
-    device, place, total = default_device(), "cpu", psutil.virtual_memory().total
+    device = default_device()
+    place, total = "cpu", psutil.virtual_memory().total
     if device.type == "cuda":
         place, total = "gpu", torch.get_device_module(device).mem_get_info()[1]
     needed = jobs * max((peak_memory(read_json(path), place) for path in rehearsal.glob("cells/*.json")), default=0)
@@ -257,12 +270,15 @@ def write_reports(
     runs = {arguments.model: arguments.checkpoints, arguments.lstm_model: arguments.lstm_checkpoints}
     machines = Counter(cell["machine"] for cell in finished if "machine" in cell)
     ran_on = ", ".join(f"{name} ({number})" for name, number in machines.most_common())
+    about_machine = environment()
+    if ran_on:
+        about_machine["cells_ran_on"] = ran_on
     report = build_report(
         finished,
         unfinished,
         title=arguments.title,
         models=[describe_model(model, run) for model, run in runs.items() if model is not None],
-        environment={**environment(), **({"cells_ran_on": ran_on} if ran_on else {})},
+        environment=about_machine,
         commands=[shlex.join(command)],
         tuning=[tuning.describe() for tuning in tunings],
     )

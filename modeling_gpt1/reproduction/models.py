@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
+from tokenization.wording import counted
+
 from ..families import family_of_checkpoint
 from ..inference.devices import accelerator_name
 from ..storage.reading import checksum_of_file
@@ -20,7 +22,14 @@ from ..storage.reading import checksum_of_file
 # The files of a model's folder that decide how it behaves.
 MODEL_FILES = ("config.json", "tokenizer*.json", "vocab.json", "merges.txt", "*.safetensors", "pytorch_model*.bin")
 # Fields of a configuration that the report shows.
-SIZES = "num_hidden_layers hidden_size lstm_hidden_size num_attention_heads max_position_embeddings vocab_size".split()
+SIZES = (
+    "num_hidden_layers",
+    "hidden_size",
+    "lstm_hidden_size",
+    "num_attention_heads",
+    "max_position_embeddings",
+    "vocab_size",
+)
 
 
 @cache
@@ -31,7 +40,7 @@ def load_config(model: str) -> PreTrainedConfig:
 
 def model_name(model: str) -> str:
     config = load_config(model)
-    layers = f"{config.num_hidden_layers} layer{'s' if config.num_hidden_layers > 1 else ''}"
+    layers = counted(config.num_hidden_layers, "layer")
     width = getattr(config, "lstm_hidden_size", config.hidden_size)
     return f"{'LSTM' if config.model_type == 'gpt1-lstm' else 'GPT-1'} ({layers}, {width} wide)"
 

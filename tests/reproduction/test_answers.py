@@ -43,11 +43,13 @@ def test_the_evaluation_is_that_of_the_trainer(train, data_dir):
     results = json.loads((kept / "eval_results.json").read_text())
     times = ("runtime", "per_second", "preparation_time", "step")
     found = [{key: of[key] for key in of if not key.endswith(times)} for of in (of_trainer, results)]
-    assert found[0] == found[1] and {"eval_accuracy", "eval_loss", "eval_task_loss", "epoch"} <= set(found[0])
+    assert found[0] == found[1]
+    assert {"eval_accuracy", "eval_loss", "eval_task_loss", "epoch"} <= set(found[0])
     assert not (kept / "predictions.jsonl").exists()
 
     answers = cells.read_answers("rte", str(data_dir), kept)
-    assert list(answers) == ["validation"] and answers["validation"]["labels"] == "0 0 0 0 1 1 1 1"
+    assert list(answers) == ["validation"]
+    assert answers["validation"]["labels"] == "0 0 0 0 1 1 1 1"
     accuracy = resample(**answers["validation"], metric="accuracy").mean()
     assert accuracy == pytest.approx(100 * results["eval_accuracy"], abs=3)
 

@@ -157,7 +157,8 @@ def test_a_part_of_the_experiments(command):
     rows = ("without_pretraining", "transfer-1", "full")
     assert names_of(command(*layers, "--seeds", "7")) == [f"rte-{row}-seed7" for row in rows]
     every = names_of(command("--experiments", "fine_tuning", "--seeds", "1"))
-    assert every == [f"{task}-full-seed1" for task in PAPER_TASKS] and len(every) == 12
+    assert every == [f"{task}-full-seed1" for task in PAPER_TASKS]
+    assert len(every) == 12
 
 
 def keys_of(arguments: list[str]) -> set[str]:
@@ -216,7 +217,8 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
         ["--task", "rte", *common, *lstm, *uses],
         ["--task", "story_cloze", *common, *model, "--n_transfer", "1", *uses, "--do_predict"],
     ]
-    assert len(set(work)) == 5 and not any(folder.exists() for folder in work)
+    assert len(set(work)) == 5
+    assert not any(folder.exists() for folder in work)
     lines = told(capsys).splitlines()
     assert lines[1] == "[2/5, TIME] rte-without_auxiliary-seed3: rte 63.0, TIME"
     assert lines[4] == "[5/5, TIME] story_cloze-transfer-1-seed3: story_cloze 63.0, TIME"
@@ -305,7 +307,8 @@ def test_a_failing_cell_does_not_stop_the_others(stand_ins, command, tmp_path, c
     ]
     assert "story_cloze-full-seed1: FAILED, No file of task 'story_cloze' found in" in lines[5]
     assert lines[7] == "2 of 3 cells failed: mrpc-full-seed1, story_cloze-full-seed1"
-    assert set(finished(tmp_path / "out")) == {"rte-full-seed1"} and not list((tmp_path / "out" / "work").iterdir())
+    assert set(finished(tmp_path / "out")) == {"rte-full-seed1"}
+    assert not list((tmp_path / "out" / "work").iterdir())
     rows = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][2]["rows"][0]["cells"]
     assert rows["mrpc"]["missing"] == f"seed 1: its command exited with status 1. The end of {log}:"
 
@@ -322,7 +325,8 @@ def test_scores_of_tasks_in_parts(stand_ins, command, capsys):
     # Without test splits RACE is scored on validation; the same model is scored on both parts.
     assert "race-full-seed1: race-m 51.0, race-h 51.0, race 51.0, TIME" in shown
     _, trained, *parts = stand_ins()
-    assert "--do_train" in trained and not any("--do_train" in call or "--do_predict" in call for call in parts)
+    assert "--do_train" in trained
+    assert not any("--do_train" in call or "--do_predict" in call for call in parts)
     model = trained[trained.index("--output_dir") + 1]
     expected = [("race-middle", model), ("race-high", model)]
     assert [(call[1], call[call.index("--model") + 1]) for call in parts] == expected
@@ -515,11 +519,13 @@ def test_a_report_alone(stand_ins, command, models, tmp_path, capsys):
     assert len(stand_ins()) == 6
     told(capsys)
     arguments = command(*settings, "rte", "cola", "--only_report", "--title", "A small one")
-    assert reproduce(arguments) == 0 and stand_ins() == []
+    assert reproduce(arguments) == 0
+    assert stand_ins() == []
     out = tmp_path / "out"
     assert told(capsys) == f"{out / 'report.html'} and report.json cover 2 of 4 cells.\n"
     report = json.loads((out / "report.json").read_text())
-    assert report["title"] == "A small one" and (out / "report.html").read_text() == page(report)
+    assert report["title"] == "A small one"
+    assert (out / "report.html").read_text() == page(report)
     assert report["settings"] == {"seeds": [1, 2], "learning_rate": "5e-4"}
     (model,) = report["models"]
     parameters = GPT1ForCausalLM.from_pretrained(models[0]).num_parameters()
@@ -587,8 +593,10 @@ def test_a_signal_ends_all_commands_and_leaves_the_cells_to_others(number, tmp_p
     left = list(filter(is_running, children))
     for child in left:
         os.kill(child, signal.SIGKILL)
-    assert runner.exitcode not in (None, 0) and left == []
-    assert not store.read(cells[0]) and not list((store.folder / "work").iterdir())
+    assert runner.exitcode not in (None, 0)
+    assert left == []
+    assert not store.read(cells[0])
+    assert not list((store.folder / "work").iterdir())
     (store.folder / "work" / f"{cells[0].key}-abcd").mkdir()  # of an attempt that had no time to remove it
     store.run_all(cells, lambda: None)
     assert not list((store.folder / "work").iterdir())
@@ -623,7 +631,8 @@ while len(list(here.glob("begun-*"))) < 2:
     settings = ["--experiments", "fine_tuning", "--tasks", "rte", "mrpc", "--seeds", "1", "2", "--jobs", "2"]
     assert reproduce(command(*settings)) == 0
     seeds = [call[call.index("--seed") + 1] for call in stand_ins()]
-    assert sorted(seeds[:2]) == ["1", "1"] and len(seeds) == 4
+    assert sorted(seeds[:2]) == ["1", "1"]
+    assert len(seeds) == 4
     assert len(finished(tmp_path / "out")) == 4
     assert [line[:5] for line in told(capsys).splitlines()[:4]] == [f"[{number}/4," for number in range(1, 5)]
 
@@ -647,7 +656,8 @@ def test_a_cell_in_earnest(in_earnest, command, tmp_path):
     )
     assert reproduce(arguments) == 0
     (cell,) = finished(tmp_path / "out").values()
-    assert cell["metrics"]["epoch"] == 1.0 and cell["metrics"]["train_loss"] > 0
+    assert cell["metrics"]["epoch"] == 1.0
+    assert cell["metrics"]["train_loss"] > 0
     assert cell["train_rows"] == 4  # --max_train_samples
     labels, predictions = (cell["answers"]["validation"][name].split() for name in ("labels", "predictions"))
     assert labels == ["0"] * 4 + ["1"] * 4
@@ -665,7 +675,8 @@ def test_a_rehearsal_in_earnest(in_earnest, command, tmp_path, capsys):
     assert 0.1 < float(re.match(line, shown)[1]) < 64
     assert "1 of 2 cells failed: snli-full-seed2" in shown
     (cell,) = finished(tmp_path / "out" / "rehearsal").values()
-    assert cell["metrics"]["epoch"] == 3.0 and cell["settings"]["max_eval_samples"] == "16"
+    assert cell["metrics"]["epoch"] == 3.0
+    assert cell["settings"]["max_eval_samples"] == "16"
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["rehearsal"]
     reproduce([*words, "--report_to", "none"])
     assert "rte-full-seed2: finished before" in told(capsys)
@@ -707,7 +718,9 @@ def test_refuses(words, given, remedy, models, stand_ins, tmp_path):
     BertConfig().save_pretrained(tmp_path / "bert")
     words = [places.get(word, word) for word in words]
     told = refusal(reproduce, ["--model", str(models[0]), "--output_dir", str(tmp_path / "out"), *words])
-    assert given in told and remedy in told and stand_ins() == []
+    assert given in told
+    assert remedy in told
+    assert stand_ins() == []
 
 
 @pytest.fixture
@@ -744,26 +757,32 @@ def test_one_command_goes_from_a_text_to_the_report(from_text, stand_ins, tmp_pa
     assert transformer[-4:] == lstm[-4:] == ["--resume_from_checkpoint", "auto", "--disable_tqdm", "true"]
     assert [words[words.index("--model") + 1] for words in tuned] == folders
     shown = told(capsys)
-    assert "pretraining-gpt1: perplexity 53.2" in shown and "cover 2 of 2 cells." in shown
+    assert "pretraining-gpt1: perplexity 53.2" in shown
+    assert "cover 2 of 2 cells." in shown
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [model["family"] for model in report["models"]] == ["gpt1", "gpt1-lstm"]
     assert report["environment"]["cells_ran_on"] == f"{processor_name()} (2)"
 
-    assert reproduce(from_text()) == 0 and stand_ins() == []  # all is finished
-    assert reproduce(from_text("--only_report")) == 0 and stand_ins() == []
+    assert reproduce(from_text()) == 0  # all is finished
+    assert stand_ins() == []
+    assert reproduce(from_text("--only_report")) == 0
+    assert stand_ins() == []
     assert reproduce(from_text(lstm=("--learning_rate", "4e-3"))) == 0
     assert [words[0] for words in stand_ins()] == ["--train_files"]  # the LSTM alone, whose files are the same here
     (tmp_path / "books.txt").write_text("another text")
     text_fingerprint.cache_clear()  # as in another process
-    assert reproduce(from_text()) == 0 and len(stand_ins()) == 2
+    assert reproduce(from_text()) == 0
+    assert len(stand_ins()) == 2
 
 
 def test_a_model_that_cannot_be_pre_trained_ends_the_command(from_text, stand_ins, capsys):
-    assert reproduce(from_text("--only_report")) == 1 and stand_ins() == []
+    assert reproduce(from_text("--only_report")) == 1
+    assert stand_ins() == []
     assert "Not every model is pre-trained" in told(capsys)
     assert reproduce(from_text(text="bad")) == 1
     shown = told(capsys)
-    assert "pretraining-gpt1: FAILED, its command exited" in shown and "so nothing is fine-tuned" in shown
+    assert "pretraining-gpt1: FAILED, its command exited" in shown
+    assert "so nothing is fine-tuned" in shown
     assert "ValueError: there is no text" in shown
     assert {words[0] for words in stand_ins()} == {"--train_files"}  # no cell began
 
@@ -779,13 +798,17 @@ def test_other_texts_and_tokenizers_are_other_cells(tmp_path):
         words = [*given, "--tokenizer_name", str(tmp_path / "tok")]
         arguments = ReproduceArguments(output_dir="o", model="pretrain", pretrain_arguments=words)
         keys.append(pretraining_cells(arguments, tmp_path)["model"].key)
-    assert len(set(keys)) == 3 and keys[2] == keys[3]
+    assert len(set(keys)) == 3
+    assert keys[2] == keys[3]
 
 
 def test_a_rehearsal_pre_trains_for_as_many_updates(from_text, stand_ins, tmp_path):
     reproduce(from_text("--rehearse", "3", lstm=("--max_steps", "9", "--max_words", "5")))
     for words in stand_ins()[:2]:
         pairs = {name: value for name, value in zip(words, words[1:], strict=False) if name.startswith("--")}
-        assert pairs["--max_steps"] == "3" and pairs["--eval_strategy"] == "no" and "--max_words=" in pairs
-        assert pairs["--load_best_model_at_end"] == "false" and pairs["--max_eval_blocks"] == "16"
+        assert pairs["--max_steps"] == "3"
+        assert pairs["--eval_strategy"] == "no"
+        assert "--max_words=" in pairs
+        assert pairs["--load_best_model_at_end"] == "false"
+        assert pairs["--max_eval_blocks"] == "16"
         assert Path(words[words.index("--output_dir") + 1]).parent == tmp_path / "out" / "rehearsal" / "pretraining"

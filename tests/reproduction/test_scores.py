@@ -111,7 +111,8 @@ def test_limits_are_the_textbooks_intervals():
 
 def test_holm():
     assert scores.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert scores.holm([0.9, 0.6]) == [1, 1] and scores.holm([]) == []
+    assert scores.holm([0.9, 0.6]) == [1, 1]
+    assert scores.holm([]) == []
 
 
 def test_curves_that_vary_alike_are_undecided(generator):
@@ -152,7 +153,8 @@ def test_an_interval_decides(scores_of):
     found = [claims.compare("RTE", *of) for of in ((good, bad), (bad, good), (good, same))]
     assert [judge([comparison])[1][0]["outcome"] for comparison in found] == ["better", "worse", "level"]
     low, high = scores.difference(good, bad).interval
-    assert 4 < low < 10 < high < 16 and found[0].text.endswith(f"95 % interval +{low:.1f} to +{high:.1f}")
+    assert 4 < low < 10 < high < 16
+    assert found[0].text.endswith(f"95 % interval +{low:.1f} to +{high:.1f}")
     # The interval ends where the scores.difference would not count any more.
     of = scores.difference(good, bad)
     assert scores.p_value(of.value - low, of.seeds, of.rows, 3, of.floor) == pytest.approx(0.05, abs=1e-6)
@@ -193,27 +195,32 @@ def test_the_seeds_that_both_have_are_compared(scores_of):
     base = np.append(70.0, scores_of(0.7)[0][1:])
     first = {seed: base + 5 * seed for seed in range(4)}
     found = claims.compare("RTE", first, {seed: base + 5 * seed - 1 for seed in range(3)})
-    assert found.text == "RTE +1.0, 95 % interval +1.0 to +1.0" and found.p < 1e-6
+    assert found.text == "RTE +1.0, 95 % interval +1.0 to +1.0"
+    assert found.p < 1e-6
 
 
 @pytest.mark.parametrize("num_seeds", [1, 2])
 def test_fewer_than_three_seeds_decide_nothing(num_seeds, scores_of):
     first, second = scores_of(*[0.9] * num_seeds), scores_of(0.5, 0.5, 0.5)
     found = claims.compare("RTE", first, second)
-    assert found.p is None and "fewer than 3 seeds decide nothing" in found.text and 30 < found.difference < 50
+    assert found.p is None
+    assert "fewer than 3 seeds decide nothing" in found.text
+    assert 30 < found.difference < 50
     assert judge([found])[0] == "undecided"
     # An interval of their own is over the rows alone.
     own = scores.estimate(first)
     low, high = own.interval
     assert (high - low) / 2 == pytest.approx(1.96 * math.sqrt(own.rows), rel=1e-3)
     without_common = scores.difference(first, {7: np.full(1001, 50.0)})
-    assert not without_common.decides and without_common.value == pytest.approx(own.value - 50)
+    assert not without_common.decides
+    assert without_common.value == pytest.approx(own.value - 50)
 
 
 def test_an_average_keeps_what_was_resampled(scores_of):
     one, two = scores_of(0.8, 0.8), scores_of(0.6, 0.6, 0.6)
     mean = scores.average([two, one])
-    assert list(mean) == [0, 1] and mean[1] == pytest.approx((one[1] + two[1]) / 2)
+    assert list(mean) == [0, 1]
+    assert mean[1] == pytest.approx((one[1] + two[1]) / 2)
     without_answers = scores.average([one, {seed: np.append(1.0, np.full(1000, np.nan)) for seed in (0, 1)}])
     assert scores.estimate(without_answers).value == pytest.approx((one[0][0] + one[1][0]) / 4 + 0.5)
     assert scores.estimate(without_answers).rows is None
@@ -234,7 +241,8 @@ def test_an_average_keeps_what_was_resampled(scores_of):
 def test_resampled_scores_lie_around_the_score(metric, score, generator):
     given = answers(0.7, generator) if metric != "pearson" else GOLD + generator.normal(size=len(GOLD)).round(3)
     resampled = scores.resample(text(GOLD), text(given), metric)
-    assert resampled.shape == (1000,) and resampled.mean() == pytest.approx(100 * score(GOLD, given), abs=0.5)
+    assert resampled.shape == (1000,)
+    assert resampled.mean() == pytest.approx(100 * score(GOLD, given), abs=0.5)
     # An independent bootstrap: rows drawn with replacement.
     drawn = [score(GOLD[rows], given[rows]) for rows in generator.integers(0, len(GOLD), (400, len(GOLD)))]
     assert resampled.std() == pytest.approx(100 * np.std(drawn), rel=0.15)
@@ -257,6 +265,7 @@ def test_without_any_variance_there_is_no_correlation():
 
 def test_constant_answers():
     labels = "1 1 1 0"
-    assert scores.constant_answer(labels, "accuracy") == 75 and scores.constant_answer("0 0 1 2", "accuracy") == 50
+    assert scores.constant_answer(labels, "accuracy") == 75
+    assert scores.constant_answer("0 0 1 2", "accuracy") == 50
     assert scores.constant_answer(labels, "f1") == pytest.approx(100 * f1_score([1, 1, 1, 0], [1, 1, 1, 1]))
     assert scores.constant_answer(labels, "pearson") == 0
