@@ -86,7 +86,7 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 102
     return 2 * size**3 / best
 
 
-def prospect(num_tokens: int | None, num_read: float) -> str:
+def describe_expectation(num_tokens: int | None, num_read: float) -> str:
     """The perplexity to expect of a run that reads so many tokens, by the runs of docs/results/settings.md."""
     enough = num_read if num_tokens is None else min(num_read, MOST_PASSES * num_tokens)
     logs = np.log(enough), np.log(list(MEASURED)), np.log(list(MEASURED.values()))
@@ -94,4 +94,4 @@ def prospect(num_tokens: int | None, num_read: float) -> str:
     about = "above" if enough < min(MEASURED) else "about" if enough <= most else "below"
     more = f"; text that reads well needs {most / enough:,.0f} times the tokens" if enough < most / 2 else ""
     page = "docs/results/settings.md"
-    return f"prospect: perplexity {about} {expected:.0f} from {enough / 1e6:,.2f} M tokens ({page}){more}"
+    return f"expected perplexity: {about} {expected:.0f} after {enough / 1e6:,.2f} M tokens ({page}){more}"

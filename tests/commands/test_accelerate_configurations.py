@@ -40,7 +40,8 @@ def test_one_machine(name):
         assert content.get(group, {}).keys() <= known.keys()
     assert load_config_from_file(str(FOLDER / f"{name}.yaml")).distributed_type == TYPES[name]
     args, command, environment = prepare_launch(name, "--main_process_port", "0")
-    assert command is None and args.nproc_per_node == "2"
+    assert command is None
+    assert args.nproc_per_node == "2"
     assert (args.multi_gpu, args.use_fsdp, args.use_deepspeed) == tuple(
         TYPES[name] == kind for kind in ("MULTI_GPU", "FSDP", "DEEPSPEED")
     )

@@ -49,7 +49,8 @@ def test_the_version_imports_the_standard_library_alone(tmp_path):
     installed = f"import sys; sys.path.append({str(tmp_path)!r})\n{START}"
     command = [sys.executable, "-I", "-S", "-c", installed, "--version"]
     first, imported = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
-    assert first == "gpt1 1.2.3" and json.loads(imported) == ["__main__", "entry"]
+    assert first == "gpt1 1.2.3"
+    assert json.loads(imported) == ["__main__", "entry"]
 
 
 def test_every_text_is_printed_whatever_the_terminal_reads(monkeypatch):
@@ -122,14 +123,18 @@ def test_errors_that_were_raised_for_the_user(capsys, tmp_path, monkeypatch):
     from tokenization import get_task
 
     code, text = end_of(None, capsys, lambda: get_task("nope"))
-    assert code == 2 and text.startswith("gpt1 finetune: Unknown task 'nope'. Known tasks: sst2, cola")
+    assert code == 2
+    assert text.startswith("gpt1 finetune: Unknown task 'nope'. Known tasks: sst2, cola")
     assert text.count("\n") == 1
     none = tmp_path / "none"
     assert end_of(None, capsys, lambda: open(none)) == (2, f"gpt1 finetune: {none}: No such file or directory.\n")
     code, text = end_of(ModuleNotFoundError(name="matplotlib"), capsys)
-    assert code == 2 and "matplotlib is not installed" in text and "extra 'plot'" in text
+    assert code == 2
+    assert "matplotlib is not installed" in text
+    assert "extra 'plot'" in text
     code, text = end_of(OSError("`max_steps` is 0; name `model_type` or `delimiter`."), capsys)
-    assert code == 2 and text.startswith("gpt1 finetune: --max_steps is 0; name `model_type` or --delimiter.")
+    assert code == 2
+    assert text.startswith("gpt1 finetune: --max_steps is 0; name `model_type` or --delimiter.")
     assert end_of(KeyboardInterrupt(), capsys) == (130, "gpt1 finetune: interrupted.\n")
     with pytest.raises(PushError) as failure, explained("me/x", "out"):
         raise ValueError("No such thing")
@@ -153,9 +158,43 @@ def test_files_that_were_cut_short(capsys, tmp_path, tiny_tokenizer):
         (tmp_path / name).write_bytes(b"\x08")
     for action in (lambda: safe_open(tmp_path / "model.safetensors", "pt"), lambda: open_tokenizer(tmp_path)):
         code, text = end_of(None, capsys, action)
-        assert code == 2 and "It is damaged. Copy or download the folder again." in text
+        assert code == 2
+        assert "It is damaged. Copy or download the folder again." in text
     code, text = end_of(None, capsys, lambda: save_file({"weight": torch.ones(2)}, tmp_path))  # a folder, no file
-    assert code == 2 and text.endswith(". Make room, or pass another folder.\n") and "damaged" not in text
+    assert code == 2
+    assert text.endswith(". Make room, or pass another folder.\n")
+    assert "damaged" not in text
+
+
+def test_an_error_of_a_models_own_code_is_known_by_its_name(capsys):
+    """Each folder of a model brings its own `UserError`, which is no class of this package."""
+
+    class UserError(ValueError):
+        pass
+
+    class Own(UserError):
+        pass
+
+    assert end_of(Own("`seed` is wrong."), capsys) == (2, "gpt1 finetune: --seed is wrong.\n")
+
+
+def test_a_library_that_asks_for_a_package_is_shown_and_a_wrong_import_is_not(capsys):
+    code, text = end_of(ImportError("This needs\n the library `x`."), capsys)
+    assert code == 2
+    assert text == "gpt1 finetune: This needs the library `x`. Pass --debug to see the traceback.\n"
+    with pytest.raises(ImportError), one_sentence("finetune", False):
+        from modeling_gpt1.commands import no_such_name  # noqa: F401
+
+
+def test_a_value_error_in_library_code_keeps_its_traceback(monkeypatch):
+    """It is raised by a statement and has a sentence, but no user can have caused it."""
+
+    def mistaken(*args, **kwargs):
+        raise ValueError("too many values.")
+
+    monkeypatch.setattr("modeling_gpt1.commands.predict.load_rows", mistaken)
+    with pytest.raises(ValueError, match="too many values"), one_sentence("predict", False):
+        import_module("modeling_gpt1.commands.predict").main(["gpt1-novels", "--file", "rows.csv", "--device", "cpu"])
 
 
 def test_mistakes_in_the_code_keep_their_traceback():

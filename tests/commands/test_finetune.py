@@ -233,7 +233,8 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path, ca
     more = ["--do_eval", "--do_predict", "--eval_strategy", "steps", "--eval_steps", "1"]
     finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, *more)])
     (told,) = [line for line in caplog.messages if line.startswith("eval: 1 row of split 'validation_matched' (")]
-    assert told.endswith(" 1), 0.0% of the tokens unknown") and told.count(",") == 1  # no class without a row
+    assert told.endswith(" 1), 0.0% of the tokens unknown")
+    assert told.count(",") == 1  # no class without a row
     metrics = read_json(output / "eval_results.json")
     assert {"eval_validation_matched_accuracy", "eval_validation_mismatched_accuracy"} <= metrics.keys()
     for part in ("matched", "mismatched"):
@@ -242,14 +243,19 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path, ca
         assert {prediction["label"] for prediction in predictions} <= {"entailment", "neutral", "contradiction"}
     assert GPT1Config.from_pretrained(output).id2label == {0: "entailment", 1: "neutral", 2: "contradiction"}
     card = (output / "README.md").read_text(encoding="utf-8")
-    assert "- nyu-mll/glue" in card and "base_model" not in card and str(tmp_path) not in card
+    assert "- nyu-mll/glue" in card
+    assert "base_model" not in card
+    assert str(tmp_path) not in card
     assert "language:" not in card  # none was given
 
 
 def test_limits_draw_from_the_whole_split_with_the_seed():
     drawn = draw_places(80, 20, seed=42).tolist()
-    assert len(drawn) == 20 and drawn == sorted({*drawn}) == draw_places(80, 20, seed=42).tolist()
-    assert min(drawn) < 20 and max(drawn) >= 60 and drawn != draw_places(80, 20, seed=7).tolist()
+    assert len(drawn) == 20
+    assert drawn == sorted({*drawn}) == draw_places(80, 20, seed=42).tolist()
+    assert min(drawn) < 20
+    assert max(drawn) >= 60
+    assert drawn != draw_places(80, 20, seed=7).tolist()
     assert draw_places(3, None, seed=1).tolist() == draw_places(3, 5, seed=1).tolist() == [0, 1, 2]
 
 
@@ -284,7 +290,8 @@ def test_an_interrupted_run_says_how_to_go_on(save_steps, tokenizer_folder, tmp_
     run = training(tmp_path / "run", "--max_steps", "5", "--save_strategy", "steps", "--save_steps", str(save_steps))
     with pytest.raises(SystemExit) as end, one_sentence("finetune", False):
         finetune.main([*data, *fresh_model(tokenizer_folder), *run])
-    assert end.value.code == 130 and bar.disable  # as it is closed
+    assert end.value.code == 130
+    assert bar.disable  # as it is closed
     how = f"The same command with --resume_from_checkpoint auto resumes from {tmp_path / 'run' / 'checkpoint-2'}."
     how = how if save_steps == 2 else "There is no complete checkpoint to resume from."
     assert capsys.readouterr().err.splitlines()[-1] == f"gpt1 finetune: interrupted after update 3 of 5. {how}"
@@ -306,11 +313,14 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert lines[3] == f"eval: 2 rows of {data[3]} (happy 1, sad 1), 0.0% of the tokens unknown"
     assert lines[4] == f"training: 2 updates of 4 rows, 1 epoch, into {output}"
     assert lines[5] == f"predictions of 2 rows of {data[3]}: {output / 'eval_predictions.jsonl'}"
-    assert lines[6].startswith(f"written to {output}") and lines[6].endswith(f"predict '{output}' --file ROWS.csv")
+    assert lines[6].startswith(f"written to {output}")
+    assert lines[6].endswith(f"predict '{output}' --file ROWS.csv")
     assert len(lines) == 7
     steps = [line for line in caplog.messages if line.startswith("step ")]
-    assert steps[0].startswith("step 1/2 · loss ") and " · task loss " in steps[0]
-    assert steps[-1].startswith(f"step 2/2 · evaluation of {data[3]} · loss ") and " · accuracy " in steps[-1]
+    assert steps[0].startswith("step 1/2 · loss ")
+    assert " · task loss " in steps[0]
+    assert steps[-1].startswith(f"step 2/2 · evaluation of {data[3]} · loss ")
+    assert " · accuracy " in steps[-1]
     assert "{" not in capsys.readouterr().out
 
     results = {name: (output / name).read_bytes() for name in ("train_results.json", "eval_results.json")}
@@ -441,7 +451,8 @@ def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
         assert told in support.refusals.refusal(finetune.main, [*mnli, flag, "9"])
     (output / "predictions_test_of_mine.jsonl").touch()
     finetune.main([*mnli, "--max_steps", "3"])  # the same task goes on
-    assert (output / "predictions_test_of_mine.jsonl").is_file() and (output / "checkpoint-3").is_dir()
+    assert (output / "predictions_test_of_mine.jsonl").is_file()
+    assert (output / "checkpoint-3").is_dir()
 
 
 def test_other_classes_are_not_resumed(tokenizer_folder, tmp_path):
@@ -627,7 +638,8 @@ def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_
     finetune.main([*words, *fresh_model(tokenizer_folder), *training(output, *more)])
     assert "One file is given for two uses" in caplog.text
     config = read_json(output / "config.json")
-    assert config["problem_type"] == "multi_label_classification" and list(config["label2id"]) == names
+    assert config["problem_type"] == "multi_label_classification"
+    assert list(config["label2id"]) == names
     results = read_json(output / "all_results.json")
     assert results["eval_f1_micro"] == results["eval_accuracy"] == results["predict_f1_micro"] == 1
     assert [line["label"] for line in read_predictions(output / "predictions.jsonl")] == list(tags.values())
@@ -722,7 +734,8 @@ def test_labelled_rows_are_scored(kind, labels, metrics, folders, tmp_path, caps
     if kind == "regression":  # of two rows
         expected = "pearson {0} · spearmanr {0}".format("1.00" if first > second else "-1.00")
     if metrics.startswith("row"):
-        assert metrics in printed.err and "The predictions have no score. 1 of 4 rows of" in printed.err
+        assert metrics in printed.err
+        assert "The predictions have no score. 1 of 4 rows of" in printed.err
         assert "have a label" not in printed.err
     else:
         assert printed.err.splitlines()[-1] == f"2 rows have a label · {expected}"
@@ -748,7 +761,8 @@ def test_no_class_name_is_run_as_a_formula(folders, tmp_path, capsys, monkeypatc
     words = [str(tmp_path / "model"), "--file", write_rows(tmp_path / "new.jsonl", [{"review": GOOD, "id": "=1"}])]
     predict.main([*words, "--output_file", str(tmp_path / "out.csv"), "--keep", "id"])
     written = (tmp_path / "out.csv").read_text(encoding="utf-8")
-    assert "'+happy" in written and "'=1" in written
+    assert "'+happy" in written
+    assert "'=1" in written
     assert "In front of a text that a spreadsheet would run" in capsys.readouterr().err
     monkeypatch.setattr(predict, "predict_rows", lambda rows, *_: iter([{"label": ["+a", "b"], "scores": {}}]))
     predict.main([*words, "--output_file", str(tmp_path / "several.csv")])
@@ -767,7 +781,9 @@ def test_an_error_names_the_row_of_the_file(more, tokenizer_folder, tmp_path):
     words = ["--train_file", file, "--traversal", "multiple_choice", "--columns", *COLUMNS["multiple_choice"]]
     words += [*fresh_model(tokenizer_folder), *training(tmp_path / "out", *more)]
     told = support.refusals.refusal(finetune.main, words)
-    assert bad > 5 and f"Row {bad} of {file}" in told and "holds ''" in told
+    assert bad > 5
+    assert f"Row {bad} of {file}" in told
+    assert "holds ''" in told
 
 
 def test_texts_that_the_tokenizer_does_not_know(folders, tokenizer_folder, tmp_path, capsys, caplog):

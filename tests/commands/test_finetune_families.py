@@ -140,7 +140,9 @@ def test_the_card_speaks_of_the_family(folders):
         "Minimised: L2, the task's loss",
     ):
         assert line in card
-    assert "GPT-1" not in card and "lower case" not in card and "Citation" not in card
+    assert "GPT-1" not in card
+    assert "lower case" not in card
+    assert "Citation" not in card
 
 
 def test_gpt2_is_gpt1s_unless_it_is_asked_for(folders):

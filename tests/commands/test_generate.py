@@ -101,7 +101,8 @@ def test_texts_end_before_a_string_or_a_token(run):
     output = read_rows(run("--prompts", *PROMPTS, "--temperature", "0", "--stop", "New", r"\n", "[e]"))
     assert [record["continuations"] for record in output] == [[""], [" ren en en en"], [" wwwwren en"]]
     (args,) = parser_of("generate").read(["--static_cache", "--stop", r"\n", "a"])
-    assert args.stop == ["\n", "a"] and args.generation["cache_implementation"] == "static"
+    assert args.stop == ["\n", "a"]
+    assert args.generation["cache_implementation"] == "static"
 
 
 def test_prompts_and_texts_in_files(run, tmp_path):
@@ -141,10 +142,13 @@ def test_a_talk_continues_each_text_and_has_a_line_for_each_continuation(run, ty
     typed("the old farmer", "word " * 80, "a", "", "never read")
     _, first, refused, last, nothing = run("--temperature", "0").split("\n")
     assert (first, last) == ("> new and and new and and and and and en", "> ren en en en new new new new new")
-    assert refused.startswith("> The prompt 'word word") and "only 80 positions" in refused and nothing == "> "
+    assert refused.startswith("> The prompt 'word word")
+    assert "only 80 positions" in refused
+    assert nothing == "> "
     typed("the old farmer")
     told = run("--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2").split("\n")
-    assert told[1] == "> new and and new and and er and er and" and told[3:] == ["> ", ""]
+    assert told[1] == "> new and and new and and er and er and"
+    assert told[3:] == ["> ", ""]
     monkeypatch.setattr("sys.stdin", None)  # closed
     assert run() == "Type a text to continue; an empty line quits.\n"
     typed("a")

@@ -87,10 +87,12 @@ def test_an_adapter_finds_it_in_another_installation(base, found, tmp_path):
 
 def test_it_is_small_and_opens_in_float32(novels):
     files = {path.name: path.stat().st_size for path in Path(NOVELS).iterdir()}
-    assert sum(files.values()) < 12e6 and not [name for name in files if name.endswith(".py")]
+    assert sum(files.values()) < 12e6
+    assert not [name for name in files if name.endswith(".py")]
     with safe_open(Path(NOVELS, "model.safetensors"), "pt") as weights:
         assert {weights.get_slice(name).get_dtype() for name in weights.keys()} == {"BF16"}
-    assert novels[0].dtype == torch.float32 and novels[0].num_parameters() == 5_464_832
+    assert novels[0].dtype == torch.float32
+    assert novels[0].num_parameters() == 5_464_832
     assert novels[0].config.auto_map["AutoModelForCausalLM"] == "modeling_gpt1.GPT1ForCausalLM"  # trl looks there
 
 
@@ -98,7 +100,8 @@ def test_it_writes_and_reads_as_measured(novels, measured):
     model, tokenizer = novels
     ids = tokenizer(measured["prompt"], add_special_tokens=False, return_tensors="pt")["input_ids"]
     written = model.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :]
-    assert written.tolist() == measured["greedy"] and len(set(measured["greedy"])) > 3
+    assert written.tolist() == measured["greedy"]
+    assert len(set(measured["greedy"])) > 3
     read = tokenizer(TEXT, add_special_tokens=False, return_tensors="pt")["input_ids"]
     with torch.inference_mode():
         assert 20 < math.exp(model(read, labels=read).loss) < 90
@@ -106,7 +109,8 @@ def test_it_writes_and_reads_as_measured(novels, measured):
 
 def test_card_and_page_have_the_measured_figures(measured):
     card, page = (path.read_text(encoding="utf-8") for path in (Path(NOVELS, "README.md"), ROOT / "docs/generate.md"))
-    assert measured["blimp_rows"] == 67_000 and len(measured["lines"]) == 10
+    assert measured["blimp_rows"] == 67_000
+    assert len(measured["lines"]) == 10
     for part in (
         f"| held out | perplexity per token | {measured['perplexity']:.4f} |",
         f"| BLiMP, 67,000 pairs | accuracy | {measured['blimp']:.4f} |",
@@ -115,7 +119,8 @@ def test_card_and_page_have_the_measured_figures(measured):
         "no facts, follows no instructions",
     ):
         assert part in card, part
-    assert "trust_remote_code" not in card and "written without the training run" not in card
+    assert "trust_remote_code" not in card
+    assert "written without the training run" not in card
     assert "```text\n" + "\n".join(measured["lines"]) + "\n```" in page
 
 
@@ -131,5 +136,6 @@ def test_it_drafts_for_a_larger_model(novels):
         alone = model.generate(ids, **options)
         with model.register_forward_hook(lambda *_, calls=calls: calls.append(1)):
             drafted = model.generate(ids, assistant_model=small, **options)
-        assert drafted.tolist() == alone.tolist() and alone.shape == (1, 18)
+        assert drafted.tolist() == alone.tolist()
+        assert alone.shape == (1, 18)
     assert len(calls) < 12

@@ -64,13 +64,14 @@ def test_from_text_to_a_model_that_can_be_trained_further(books, caplog, monkeyp
         *HUB_CODE,
     }
     model, tokenizer = GPT1ForCausalLM.from_pretrained(output_dir), GPT1Tokenizer.from_pretrained(output_dir)
-    assert model.config.vocab_size == len(tokenizer) and model.config.max_position_embeddings == 32
+    assert model.config.vocab_size == len(tokenizer)
+    assert model.config.max_position_embeddings == 32
     results = results_of(output_dir, "all")
     assert 1 < results["eval_perplexity"] < len(tokenizer)
 
     again = books / "again"
     pretrain.main(arguments(books, again, "--model", str(output_dir)))
-    assert len([line for line in caplog.messages if line.startswith("prospect")]) == 1  # of the fresh model
+    assert len([line for line in caplog.messages if line.startswith("expected perplexity")]) == 1  # of the new model
     assert results_of(again, "all")["eval_perplexity"] < results["eval_perplexity"]
 
 
@@ -134,7 +135,8 @@ def test_the_model_is_saved_after_words_that_were_read(books, caplog, capsys):
     with resumes_after(steps["200"]):
         pretrain.main(arguments(books, out, *more, "--save_total_limit", "1"))
     assert (out / "chck_0.4K" / "model.safetensors").read_bytes() == weights["0.4K"]
-    assert (out / "chck_200").is_dir() and not (out / f"checkpoint-{steps['200']}").exists()
+    assert (out / "chck_200").is_dir()
+    assert not (out / f"checkpoint-{steps['200']}").exists()
 
     with pytest.raises(ValueError, match="was trained with --per_device_train_batch_size 4, and a run cannot go on"):
         pretrain.main(arguments(books, out, *more, "--per_device_train_batch_size", "2"))
@@ -157,7 +159,9 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     presets = [("babylm-10m", 256, 200), ("babylm-10m-gpu", 512, 400), ("babylm-100m", 256, 200)]
     for preset, width, warm_up in [*presets, ("babylm-100m-gpu", 512, 500)]:
         model, corpus, training = read("--preset", preset, "--learning_rate", "1e-4", "--tokenizer_name", "t")
-        assert model.make_config().hidden_size == width and model.tokenizer_name == "t" and model.num_merges is None
+        assert model.make_config().hidden_size == width
+        assert model.tokenizer_name == "t"
+        assert model.num_merges is None
         assert (len(corpus.save_points()), corpus.max_words) == ((28, "1B") if warm_up == 500 else (19, "100M"))
         assert (training.learning_rate, training.warmup_steps, training.bf16) == (1e-4, warm_up, True)
     (tmp_path / "run.yaml").write_text("preset: babylm-10m\nmax_words: 5M\n", encoding="utf-8")
@@ -181,8 +185,10 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     with pytest.raises(ValueError, match="--max_words says how long the run is, and so does --num_train_epochs"):
         read("--max_words", "5M", "--num_train_epochs", "2")
     long = read("--preset", "babylm-100m", "--max_words", "1B")[1].save_points()
-    assert list(long)[-9:] == [f"chck_{number}M" for number in range(200, 1001, 100)] and len(long) == 28
-    assert read()[2].learning_rate == 2.5e-4 and read("--preset", "babylm-10m")[0].num_merges == 8000
+    assert list(long)[-9:] == [f"chck_{number}M" for number in range(200, 1001, 100)]
+    assert len(long) == 28
+    assert read()[2].learning_rate == 2.5e-4
+    assert read("--preset", "babylm-10m")[0].num_merges == 8000
     with pytest.raises(ValueError, match="--num_merges 9 learns a tokenizer, but that of t was given"):
         read("--preset", "babylm-10m", "--tokenizer_name", "t", "--num_merges", "9")
     with pytest.raises(ValueError, match="--preset babylm-10m is for a new model, not --model m. Leave one"):
@@ -204,7 +210,8 @@ def test_words_decide_the_length_of_a_run(books, caplog):
     num_words = sum(len((books / f"{name}.txt").read_text().split()) for name in ("one", "two"))
     pretrain.main(arguments(books, books / "out", *more, "--max_words", f"{11 * num_words}"))
     state = json.loads((books / "out" / "trainer_state.json").read_text())
-    assert state["epoch"] == pytest.approx(11) and state["global_step"] % 11 == 0
+    assert state["epoch"] == pytest.approx(11)
+    assert state["global_step"] % 11 == 0
     assert "reads the text for 11.0 epochs; the BabyLM challenge allows 10" in caplog.text
     assert f"{11 * num_words:,} to read in 11 epochs" in caplog.text
     caplog.clear()
@@ -213,7 +220,8 @@ def test_words_decide_the_length_of_a_run(books, caplog):
     assert "the BabyLM challenge" not in caplog.text
     babylm = CorpusArguments(train_files=["a"], save_at_words=["babylm"]).save_points()
     millions = [*range(1, 11), *range(20, 101, 10)]
-    assert babylm == {f"chck_{number}M": number * 10**6 for number in millions} and len(babylm) == 19
+    assert babylm == {f"chck_{number}M": number * 10**6 for number in millions}
+    assert len(babylm) == 19
 
 
 def test_words_are_counted_for_one_device_and_from_any_checkpoint(books, monkeypatch):
@@ -252,23 +260,28 @@ def test_another_folders_checkpoint_brings_its_tokenizer(books):
 @pytest.mark.parametrize(
     ("num_tokens", "num_read", "parts"),
     [
-        (3e6, 3e6, ["3.00 M tokens", "perplexity about 132 from", "20 times the tokens"]),
-        (1e5, 1e8, ["0.33 M tokens", "perplexity above 246 from", "184 times"]),
-        (None, 6.7e6, ["6.70 M tokens", "perplexity about 93 from", "9 times"]),  # a stream, between two measured
-        (1e9, 1e9, ["1,000.00 M tokens", "perplexity below 49 from"]),
+        (3e6, 3e6, ["3.00 M tokens", "expected perplexity: about 132 after", "20 times the tokens"]),
+        (1e5, 1e8, ["0.33 M tokens", "expected perplexity: above 246 after", "184 times"]),
+        (
+            None,
+            6.7e6,
+            ["6.70 M tokens", "expected perplexity: about 93 after", "9 times"],
+        ),  # a stream, between two measured
+        (1e9, 1e9, ["1,000.00 M tokens", "expected perplexity: below 49 after"]),
     ],
 )
 def test_how_far_the_text_goes(num_tokens, num_read, parts):
-    told = measures.prospect(num_tokens, num_read)
+    told = measures.describe_expectation(num_tokens, num_read)
     assert [part for part in parts if part not in told] == [], told
 
 
-def test_the_prospect_is_what_the_page_has_measured():
+def test_the_expected_perplexity_is_what_the_page_has_measured():
     page = (Path(__file__).resolve().parents[2] / "docs" / "results" / "settings.md").read_text(encoding="utf-8")
     rows = re.findall(r"^- ([\d.]+) million tokens[^:]*: ([\d.]+) ", page, flags=re.MULTILINE)
     first, *others = measures.MEASURED.items()
     assert others == [(float(tokens) * 1e6, round(float(value))) for tokens, value in rows]
-    assert first == (pytest.approx(183 * 8 * 512, rel=0.01), 246) and "fell from 246 to 66.5" in page
+    assert first == (pytest.approx(183 * 8 * 512, rel=0.01), 246)
+    assert "fell from 246 to 66.5" in page
 
 
 def test_the_screen_of_a_run(books, caplog, capfd):
@@ -282,10 +295,13 @@ def test_the_screen_of_a_run(books, caplog, capfd):
     ]
     assert said[-1].endswith(f"gpt1 generate {output}")
     (line,) = (line for line in said if line.startswith("step 3/6 · loss"))
-    assert " · perplexity " in line and " tokens/s · lr " in line
+    assert " · perplexity " in line
+    assert " tokens/s · lr " in line
     assert [line for line in said if line.startswith("step 3 · the cat")]
     printed = "".join(capfd.readouterr())
-    assert "0 / 0" not in printed and "{" not in printed and "PAD/BOS/EOS" not in printed
+    assert "0 / 0" not in printed
+    assert "{" not in printed
+    assert "PAD/BOS/EOS" not in printed
 
 
 def test_the_last_evaluation_takes_all_blocks(books, caplog, monkeypatch):
@@ -295,17 +311,21 @@ def test_the_last_evaluation_takes_all_blocks(books, caplog, monkeypatch):
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES, *limit))
     assert "evaluation: of 2 of these blocks during training, of all at the end" in caplog.messages
     last, name, figure, _ = caplog.messages[-4:]
-    assert re.fullmatch(r"evaluation of all \d+ blocks:", name) and last.startswith("step 6 · ")
+    assert re.fullmatch(r"evaluation of all \d+ blocks:", name)
+    assert last.startswith("step 6 · ")
     assert figure.startswith("step 6/6 · evaluation")
     card = (output_dir / "README.md").read_text(encoding="utf-8")
     number = int(re.search(r" for training, (\d+) for evaluation", card)[1])
-    assert number > 3 and chosen == [[0, number // 2]]
-    assert "/held_out.txt | perplexity |" in card and "split: validation" not in card
+    assert number > 3
+    assert chosen == [[0, number // 2]]
+    assert "/held_out.txt | perplexity |" in card
+    assert "split: validation" not in card
     caplog.clear()
     limit = ("--max_eval_blocks", "2", "--block_length", "16", "--max_steps", "1")  # one evaluation alone
     limit += ("--tokenizer_name", str(output_dir), "--config_overrides", SIZES)
     pretrain.main(arguments(books, books / "short", *limit))
-    assert "evaluation: of 2 of these blocks" in caplog.messages and "blocks:" not in caplog.text
+    assert "evaluation: of 2 of these blocks" in caplog.messages
+    assert "blocks:" not in caplog.text
     assert " for training, 2 for evaluation" in (books / "short" / "README.md").read_text(encoding="utf-8")
 
 
@@ -316,12 +336,14 @@ def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(book
     command[command.index("--save_strategy") + 1] = "steps"
     pretrain.main([*command, "--save_steps", "3"])
     seen = {record["step"]: record["words_seen"] for record in figures(out) if "words_seen" in record}
-    assert list(seen) == [4, 6] and seen[6] == pytest.approx(1.5 * seen[4], abs=1)
+    assert list(seen) == [4, 6]
+    assert seen[6] == pytest.approx(1.5 * seen[4], abs=1)
     assert f"| words read in training | {seen[6]} |" in (out / "README.md").read_text(encoding="utf-8")
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     caplog.clear()
     pretrain.main([*command, "--save_steps", "3", "--learning_rate", "0.5", "--max_steps", "4"])
-    assert "6 updates of 4; nothing is left to train" in caplog.text and "planned over" not in caplog.text
+    assert "6 updates of 4; nothing is left to train" in caplog.text
+    assert "planned over" not in caplog.text
     command[command.index("--train_files") + 1] = str(books / "held_out.txt")
     del command[command.index("--validation_files") : command.index("--output_dir")]
     with pytest.raises(ValueError, match="--train_files .*one.txt .*, and a run cannot go on with .*held_out.txt"):
@@ -343,9 +365,11 @@ def test_a_warm_up_that_does_not_end_is_told(books, caplog):
     pretrain.main([*command, "--warmup_steps", "6"])
     longest = ["--prompts", "a cat " * 40, "--tokenizer_name", str(books / "out"), "--config_overrides", SIZES]
     told = refusal(pretrain.main, arguments(books, books / "long", *longest))
-    assert "--prompts has one of " in told and "tokens, which leaves the model no position. Shorten it." in told
+    assert "--prompts has one of " in told
+    assert "tokens, which leaves the model no position. Shorten it." in told
     made = len(json.loads((books / "out" / "tokenizer.json").read_text())["model"]["merges"])
-    assert 0 < made < 600 and f"The text gives only {made:,} merges" in caplog.text
+    assert 0 < made < 600
+    assert f"The text gives only {made:,} merges" in caplog.text
     assert "The warm-up of 6 updates does not end within the 6 of the run" in caplog.text
     assert "Pass --warmup_steps, such as 0.05" in caplog.text
 
@@ -400,7 +424,7 @@ def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books, caplog,
     sizes = "hidden_size=16,lstm_hidden_size=20,max_position_embeddings=32"
     lstm = ("--num_merges", "60", "--family", "gpt1-lstm", "--config_overrides", sizes)
     pretrain.main(arguments(books, books / "lstm", *lstm))
-    assert "prospect" not in caplog.text  # whose figures are a Transformer's
+    assert "expected perplexity" not in caplog.text  # whose figures are a Transformer's
     pretrain.main(arguments(books, books / "further", "--model", str(books / "lstm")))
     assert results_of(books / "further")["eval_loss"] < results_of(books / "lstm")["eval_loss"]
 
@@ -415,7 +439,8 @@ def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books, caplog,
     assert type(model) is GPT1LSTMForSequenceClassification
     assert results_of(books / "tuned")["eval_accuracy"] == 1.0
     told = refusal(pretrain.main, arguments(books, books / "no", *lstm[:-1], "num_attention_heads=2"))
-    assert "'num_attention_heads=2'" in told and "a field of GPT1LSTMConfig" in told
+    assert "'num_attention_heads=2'" in told
+    assert "a field of GPT1LSTMConfig" in told
 
 
 AUTO_CLASSES = dict.fromkeys(("bert", "roberta", "albert"), AutoModelForMaskedLM)
@@ -439,7 +464,8 @@ def test_each_family_opens_with_the_auto_classes(books, bpe, family):
     config = model.config
     layers = (config.encoder_layers, config.decoder_layers) if family == "bart" else config.num_hidden_layers
     assert (config.hidden_size, layers, config.num_attention_heads) == (16, (1, 1) if family == "bart" else 2, 2)
-    assert config.vocab_size == len(tokenizer) and tokenizer.model_max_length >= 512
+    assert config.vocab_size == len(tokenizer)
+    assert tokenizer.model_max_length >= 512
     batch = tokenizer(["the cat", "a dog"], ["sat", "ran home"], padding=True, return_tensors="pt")
     assert model(**batch).logits.shape[2] == len(tokenizer)
     assert family in ("gpt2", "gpt3", "bart") or len(pipeline("fill-mask", str(output_dir))("the [MASK] sat")) == 5

@@ -141,5 +141,7 @@ def test_a_wrong_use_is_told_in_a_sentence(words, parts, folder, capsys, monkeyp
     with pytest.raises(SystemExit) as end:
         entry.main([word.format(folder) for word in words])
     told = capsys.readouterr().err
-    assert end.value.code == 2 and told.count("\n") == 1 and told.startswith("gpt1 ")
+    assert end.value.code == 2
+    assert told.count("\n") == 1
+    assert told.startswith("gpt1 ")
     assert [part for part in parts if part.format(folder) not in told] == [], told

@@ -39,14 +39,20 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
     arguments = ["--model", model, "--data_dir", data_dir, "--output_file", str(output), "--device", "cpu"]
     zero_shot.main([*arguments, "--tasks", "cola", "SST-2"])
     saved = json.loads(output.read_text())
-    assert saved["settings"]["tasks"] == ["cola", "SST-2"] and saved["settings"]["seed"] == 0
+    assert saved["settings"]["tasks"] == ["cola", "SST-2"]
+    assert saved["settings"]["seed"] == 0
     (result,) = saved["results"]
-    assert result["model"] == model and list(result["tasks"]) == ["cola", "sst2"]
+    assert result["model"] == model
+    assert list(result["tasks"]) == ["cola", "sst2"]
     cola, sst2 = result["tasks"].values()
     facts = {"metric": "matthews_correlation", "chance": 0.0, "best_known": 0.35, "split": "validation"}
-    assert facts.items() <= cola.items() and (cola["num_rows"], cola["num_train_rows"]) == (3, 4)
-    assert cola["normalised"] == pytest.approx(cola["matthews_correlation"] / 0.35) and cola["threshold"] < -0.1
-    assert sst2["accuracy"] in (0.0, 1.0) and sst2["threshold"] is None and sst2["num_train_rows"] == 0
+    assert facts.items() <= cola.items()
+    assert (cola["num_rows"], cola["num_train_rows"]) == (3, 4)
+    assert cola["normalised"] == pytest.approx(cola["matthews_correlation"] / 0.35)
+    assert cola["threshold"] < -0.1
+    assert sst2["accuracy"] in (0.0, 1.0)
+    assert sst2["threshold"] is None
+    assert sst2["num_train_rows"] == 0
     assert capsys.readouterr().out == (
         f"{model} (log-probability): cola matthews_correlation {cola['matthews_correlation']:.3f} (normalised "
         f"{cola['normalised']:+.2f}), sst2 accuracy {sst2['accuracy']:.3f} (normalised {sst2['normalised']:+.2f})\n"
@@ -124,7 +130,8 @@ def test_the_method_follows_from_the_architecture(plain_tokenizer, data_dir, tmp
     arguments += ["--tokenizer_name", str(tmp_path / "tokenizer")]
     zero_shot.main([*arguments, "--tasks", "cola", "sst2", "--device", "cpu"])
     (result,) = json.loads(output.read_text())["results"]
-    assert result["method"] == method and result["tasks"]["cola"]["num_rows"] == 3
+    assert result["method"] == method
+    assert result["tasks"]["cola"]["num_rows"] == 3
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'model'} ({method}): cola ")
 
 
@@ -154,7 +161,9 @@ def test_rows_are_drawn_by_the_seed(tmp_path):
     def drawn(seed):
         return [row["sentence"] for row in load_questions("sst2", str(tmp_path), limits=(5, None), seed=seed)[1]]
 
-    assert len(drawn(0)) == 5 and drawn(0) == drawn(0) and drawn(0) != drawn(1)
+    assert len(drawn(0)) == 5
+    assert drawn(0) == drawn(0)
+    assert drawn(0) != drawn(1)
     assert drawn(0) != [row["sentence"] for row in rows[:5]]
 
 

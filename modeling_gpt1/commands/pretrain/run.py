@@ -26,7 +26,7 @@ from ...training.callbacks import SavePoints
 from ...training.checkpoint import INCOMPLETE_DIR, read_content
 from ...training.families import trainer_class_of
 from ...training.launch import check_launch, end_processes
-from ...training.measures import LEAST_VOCABULARY, prospect
+from ...training.measures import LEAST_VOCABULARY, describe_expectation
 from .. import runs
 from ..arguments import CommandParser, parser_of
 from ..models import check_model, opening
@@ -360,7 +360,7 @@ class PretrainingRun:
             num_read = self.args.max_steps * rows_per_update(self.args) * length
         else:
             num_read = self.args.num_train_epochs * (self.num_tokens or 0)
-        self.lines.append(prospect(self.num_tokens, num_read))
+        self.lines.append(describe_expectation(self.num_tokens, num_read))
 
     def train(self) -> bool:
         """Trains or resumes. Returns whether there was anything to train."""
