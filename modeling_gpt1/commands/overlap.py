@@ -30,13 +30,13 @@ class OverlapArguments:
     train_files: list[str] = HfArg(
         default_factory=list, help="Pre-training text: files, folders or patterns of files."
     )
-    task: list[str] = HfArg(default_factory=list, help="Tasks of the paper whose rows are looked for.")
+    task: list[str] = HfArg(default_factory=list, help="Tasks of the paper whose rows are looked for in the text.")
     data_dir: str | None = HfArg(default=None, help="Folder with a folder per task. Default: the hub's data sets.")
     ngrams: list[int] = HfArg(default_factory=lambda: [8, 13], help="Lengths of the n-grams, in words.")
-    text_column: str = HfArg(default="text", help="Column of the text where a row is a document.")
-    document_per: str = HfArg(default="file", help="Part of a text file that is a document: file, line or blank_line.")
+    text_column: str = HfArg(default="text", help="Column with the text, in files and data sets of rows.")
+    document_per: str = HfArg(default="file", help="Document boundary: file, line or blank_line.")
     cells: str | None = HfArg(default=None, help="cells.json.gz of `gpt1 reproduce`, to score without these rows.")
-    output_file: str | None = HfArg(default=None, help="JSON file for the results. Default: only the printed lines.")
+    output_file: str | None = HfArg(default=None, help="New file for the results, as JSON. Default: none.")
 
     def __post_init__(self):
         for flag in ("train_files", "task"):
