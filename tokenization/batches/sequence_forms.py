@@ -2,10 +2,10 @@
 
 [`TraversalCollator`] holds one of the two forms. Both have the same attributes and methods:
 
-- `num_special`: special tokens of a sequence;
 - `num_before_choices`: texts of a row that stand before its choices, which all its sequences begin with;
 - `num_sequences`: sequences of a row, `None` if it has one for each choice;
 - `arrange(texts, choices)`: the texts of a row that the tokenizer reads, those before the choices first;
+- `longest(num_tokens)`: tokens of a row's longest sequence before a cut, from those of its texts in that order;
 - `batch(rows, max_length, pad_to_multiple_of)`: tensors `[B, C, T]` and `[B, C]`, and how many tokens the sequences of
   each row share, where that is known.
 
@@ -43,13 +43,25 @@ class ControlForm:
         self.kind = kind
         self.control = ControlIds.from_tokenizer(tokenizer)
         self.text_roles = kind.text_roles(columns)
-        self.num_special = kind.num_control
         self.num_before_choices = len(self.text_roles)
         self.num_sequences = kind.num_sequences
+        self.num_control = kind.num_control
+        # Of each sequence which of the row's texts it has; the choices stand for one more.
+        places = {role: place for place, role in enumerate([*self.text_roles, "choices"])}
+        self.places_of_sequences = [
+            [places[role] for role in roles if role in places] for roles in kind.roles_of_sequences
+        ]
 
     def arrange(self, texts: Texts, choices: Texts) -> Texts:
         """All texts as they stand."""
         return texts + choices
+
+    def longest(self, num_tokens: list[int]) -> int:
+        """Tokens of a row's longest sequence before a cut."""
+        if self.kind.has_choices:
+            num_tokens = [*num_tokens[: self.num_before_choices], max(num_tokens[self.num_before_choices :])]
+        lengths = [sum([num_tokens[place] for place in places]) for places in self.places_of_sequences]
+        return max(lengths) + self.num_control
 
     def batch(
         self, rows: Sequence[Texts], max_length: int, pad_to_multiple_of: int | None
@@ -113,7 +125,6 @@ class OtherForm:
         self.form = FamilyForm(tokenizer, num_texts, max_length)
         self.kind = kind
         self.both_orders = both_orders
-        self.num_special = self.form.num_special
         self.num_before_choices = 1
         if kind.has_choices:
             self.num_sequences = None
@@ -126,6 +137,13 @@ class OtherForm:
             context, *question = texts
             texts = [context, *(" ".join([*question, choice]) for choice in choices)]
         return [self.form.as_text(text) for text in texts]
+
+    def longest(self, num_tokens: list[int]) -> int:
+        """Tokens of a row's longest sequence before a cut."""
+        if self.kind.has_choices:
+            context, *choices = num_tokens
+            return context + max(choices) + self.form.num_special
+        return sum(num_tokens) + self.form.num_special
 
     def batch(
         self, rows: Sequence[Texts], max_length: int, pad_to_multiple_of: int | None

@@ -202,15 +202,8 @@ class TraversalCollator:
                     if num_tokens[text] == 0:
                         raise UserError(f"{name}: the text {text!r} has no tokens. Remove or correct the row.")
                 num_choices = len(of_row) - self._form.num_before_choices
-                length = self._longest([num_tokens[text] for text in of_row])
+                length = self._form.longest([num_tokens[text] for text in of_row])
                 yield _CountedRow(name, row.get(self._label_column), num_choices, length)
-
-    def _longest(self, num_tokens: list[int]) -> int:
-        """The tokens of a row's longest sequence before a cut, from those of its texts."""
-        if not self._kind.has_choices:
-            return sum(num_tokens) + self._form.num_special
-        num_shared = self._form.num_before_choices
-        return sum(num_tokens[:num_shared]) + max(num_tokens[num_shared:]) + self._form.num_special
 
     def _read_labels(
         self, given: Sequence, names: Sequence[str], num_choices: Sequence[int], needed: bool | None = None

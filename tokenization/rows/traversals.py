@@ -46,6 +46,10 @@ class Traversed:
     num_shared: int = 0
 
 
+# Roles that a reader knows by another name.
+NAMES_FOR_READERS = {"text_a": "a", "text_b": "b", "choices": "answer"}
+
+
 @dataclass(frozen=True)
 class Traversal:
     """What a traversal reads and writes. The collators, checks and limits follow from it.
@@ -55,8 +59,8 @@ class Traversal:
             `control` ([`ControlIds`]) and `max_length`.
         roles: what the texts are. The role `choices` is the last one and stands for several texts: the example has a
             sequence for each, and its label is the place of one.
-        sequences: what stands between the control tokens of each sequence. That of a traversal with choices stands
-            for all of them.
+        sequences: the segments between the control tokens of each sequence. A segment is a role, or several with a
+            space between them. The sequence of a traversal with choices stands for all of them.
         optional_roles: roles that a row may lack. Their texts stand behind those of `roles`, but before the choices.
     """
 
@@ -86,9 +90,18 @@ class Traversal:
         return self.num_segments + 1
 
     @property
+    def roles_of_sequences(self) -> list[list[str]]:
+        """Of each sequence the roles whose texts it has."""
+        return [[role for segment in segments for role in segment.split()] for segments in self.sequences]
+
+    @property
     def form(self) -> str:
         """The sequences for a reader: "`[s] premise [$] hypothesis [e]`"."""
-        written = " and ".join(f"`[s] {' [$] '.join(segments)} [e]`" for segments in self.sequences)
+        shown = []
+        for segments in self.sequences:
+            names = [NAMES_FOR_READERS.get(segment, segment) for segment in segments]
+            shown.append(f"`[s] {' [$] '.join(names)} [e]`")
+        written = " and ".join(shown)
         return f"{written}, one per answer" if self.has_choices else written
 
     @property
@@ -102,9 +115,10 @@ class Traversal:
         return roles + [role for role in self.optional_roles if role in given]
 
     def least_length(self, optional_roles: Collection[str] = ()) -> int:
-        """Tokens of the shortest sequence: its control tokens and one token of each text and each segment."""
-        num_texts = len(self.roles) + len(optional_roles)
-        return self.num_control + max(num_texts, self.num_segments)
+        """Tokens of the longest sequence where each text has one: of those that a row may lack, the given ones."""
+        given = {*self.roles, *optional_roles}
+        num_texts = [sum(role in given for role in roles) for roles in self.roles_of_sequences]
+        return self.num_control + max(num_texts)
 
 
 def classification(text: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
@@ -168,12 +182,12 @@ TRAVERSALS = {
     "similarity": Traversal(
         similarity,
         roles=("text_a", "text_b"),
-        sequences=(("a", "b"), ("b", "a")),
+        sequences=(("text_a", "text_b"), ("text_b", "text_a")),
     ),
     "multiple_choice": Traversal(
         multiple_choice,
         roles=("context", "choices"),
-        sequences=(("context question", "answer"),),
+        sequences=(("context question", "choices"),),
         optional_roles=("question",),
     ),
 }

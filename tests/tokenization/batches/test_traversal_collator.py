@@ -114,6 +114,25 @@ def test_the_limits_and_the_form_of_a_new_traversal_follow_from_its_descriptor(l
     )
 
 
+def pair_by_pair(first, middle, last, control, max_length):
+    pairs = [(first, middle), (middle, last), (last, first)]
+    return Traversed([[control.start, *one, control.delimiter, *two, control.extract] for one, two in pairs])
+
+
+def test_a_sequence_may_have_some_of_the_texts_alone(letters, monkeypatch):
+    """Its length is that of these texts; a cut takes one of the eight tokens of the first."""
+    pairs = (("first", "middle"), ("middle", "last"), ("last", "first"))
+    monkeypatch.setitem(TRAVERSALS, "circle", Traversal(pair_by_pair, ("first", "middle", "last"), pairs))
+    collator = TraversalCollator(letters, "circle", {"first": "one", "middle": "two", "last": "three"}, max_length=7)
+    row = {"one": "a", "two": "b c d e", "three": "f"}
+    assert collator([{**row, "two": "b"}])["input_ids"].shape == (1, 3, 5)
+    assert collator.lengths([{**row, "two": "b"}]) == [5]
+    assert collator.check([row]) == (1, 1)
+    assert "circle needs at least 5" in error_of(
+        letters, "circle", {"first": "a", "middle": "b", "last": "c"}, max_length=4
+    )
+
+
 def test_another_familys_tokenizer_reads_two_texts_at_most(rotation):
     told = error_of(make_family_tokenizer("bert"), "rotation", rotation)
     assert "BertTokenizer reads one text or a pair, but rotation has the 3 texts first, middle, last." in told
