@@ -198,7 +198,7 @@ def test_a_data_set_of_the_hub_trains_as_its_files_do(tokenizer_folder, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_a_fine_tuned_folder_is_asked_for_its_task_without_training(kind, folders, tmp_path):
+def test_a_fine_tuned_folder_evaluates_its_task_without_training(kind, folders, tmp_path):
     words = ["--model", str(folders / kind), "--test_file", str(folders / f"data-{kind}" / "test.jsonl")]
     finetune.main([*words, "--do_predict", "--output_dir", str(tmp_path / "new"), "--use_cpu"])
     again, first = (read_predictions(folder / "predictions.jsonl") for folder in (tmp_path / "new", folders / kind))
@@ -370,7 +370,7 @@ def test_a_longer_run_tells_where_its_learning_rate_jumps(kind, how, tokenizer_f
     [("classification", (20, 0), True), ("classification", (19, 0), False), ("classification", (20, 1), False)]
     + [("regression", (20, 0), False)],
 )
-def test_many_rows_of_one_predicted_class_are_told(kind, numbers, is_told, folders, tmp_path, caplog):
+def test_many_rows_of_one_predicted_class_are_reported(kind, numbers, is_told, folders, tmp_path, caplog):
     rows = [row for row, number in zip(ROWS[kind], numbers, strict=True) for _ in range(number)]
     file = write_rows(tmp_path / "rows.jsonl", rows)
     evaluation = ["--model", str(folders / kind), "--validation_file", file, "--do_eval", "--use_cpu"]
@@ -394,7 +394,7 @@ def test_many_rows_of_one_predicted_class_are_told(kind, numbers, is_told, folde
         (list(map(str, range(100, 124))) * 2, None),
     ],
 )
-def test_classes_that_look_mistaken_are_told(moods, told, tokenizer_folder, tmp_path, caplog):
+def test_classes_that_look_mistaken_are_reported(moods, told, tokenizer_folder, tmp_path, caplog):
     file = write_rows(tmp_path / "train.jsonl", [{"review": GOOD, "mood": mood} for mood in moods])
     data = ["--train_file", file, "--traversal", "classification", "--columns", *COLUMNS["classification"]]
     more, told = (told.split(), None) if (told or "").startswith("--") else ([], told)
@@ -744,7 +744,7 @@ def test_labelled_rows_are_scored(kind, labels, metrics, folders, tmp_path, caps
 @pytest.mark.parametrize(
     "more, needed", [(["--columns", "label=moood"], "'moood'"), (["--metric_name", "f1"], "'mood'")]
 )
-def test_a_score_that_is_asked_for_needs_labels(more, needed, folders, tmp_path):
+def test_a_requested_score_needs_labels(more, needed, folders, tmp_path):
     file = write_rows(tmp_path / "new.jsonl", [{"review": GOOD, "mod": "happy"}])
     words = [str(folders / "classification"), "--file", file, "--device", "cpu", *more]
     told = support.refusals.refusal(predict.main, words)

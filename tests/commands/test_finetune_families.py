@@ -145,7 +145,7 @@ def test_the_card_speaks_of_the_family(folders):
     assert "Citation" not in card
 
 
-def test_gpt2_is_gpt1s_unless_it_is_asked_for(folders):
+def test_gpt2_opens_as_gpt1_without_auto_model(folders):
     task = entailment_task(folders)
     assert type(prepare_finetuning(folders / "gpt2", task)["model"]) is GPT1DoubleHeadsModel
     parts = prepare_finetuning(folders / "gpt2", task, auto_model=True)

@@ -52,14 +52,14 @@ def test_most_likely_texts_line_by_line(run, options):
     assert output == "".join(json.dumps(record) + "\n" for record in GREEDY)
 
 
-def test_prompts_that_the_tokenizer_does_not_know_are_told(run, capsys, folder):
+def test_prompts_that_the_tokenizer_does_not_know_are_reported(run, capsys, folder):
     generate.main(["--model", str(folder), "--prompts", "кошка", "--max_new_tokens", "2", "--device", "cpu"])
     told = capsys.readouterr()
     assert "100% of the tokens of the prompts are unknown to the tokenizer, as in 'кошка'" in told.err
     assert told.out.startswith('{"prompt": "кошка"')
 
 
-def test_a_fine_tuned_folder_leaves_out_its_head_without_a_word(tiny_model, tiny_tokenizer, tmp_path, caplog):
+def test_a_fine_tuned_folder_leaves_out_its_head_silently(tiny_model, tiny_tokenizer, tmp_path, caplog):
     model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), max_position_embeddings=80)
     save_folder(tmp_path, model, tiny_tokenizer)
     monitored = transformers.utils.logging.get_logger("transformers")

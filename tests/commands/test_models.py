@@ -18,7 +18,7 @@ def test_a_librarys_error_becomes_a_sentence_with_the_name(error):
 
 
 @pytest.mark.parametrize("error", [UserError("Row 1 is empty."), OSError("no folder"), KeyError("key")])
-def test_an_error_that_is_told_already_or_is_a_mistake_passes(error):
+def test_a_users_error_or_a_mistake_passes_unchanged(error):
     with pytest.raises(type(error)) as told, opening("--model m"):
         raise error
     assert told.value is error

@@ -360,7 +360,7 @@ def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(book
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
 
 
-def test_a_warm_up_that_does_not_end_is_told(books, caplog):
+def test_a_warm_up_that_does_not_end_is_reported(books, caplog):
     command = arguments(books, books / "out", "--num_merges", "600", "--config_overrides", SIZES)
     pretrain.main([*command, "--warmup_steps", "6"])
     longest = ["--prompts", "a cat " * 40, "--tokenizer_name", str(books / "out"), "--config_overrides", SIZES]
@@ -526,7 +526,7 @@ def test_a_fresh_model_has_its_own_positions(books, bpe, tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path / "further").model_max_length == 80
 
 
-def test_a_vocabulary_that_does_not_fit_is_told_before_the_corpus_is_read(books, bpe, tmp_path, monkeypatch):
+def test_a_vocabulary_that_does_not_fit_is_refused_before_the_corpus_is_read(books, bpe, tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "load_blocks", lambda *_, **__: pytest.fail("the corpus was read"))
     for family, name in (("gpt1", "gpt1"), ("roberta", "roberta")):
         tokenizer = FAMILIES[family].pretraining_tokenizer(GPT1Tokenizer.from_pretrained(bpe))

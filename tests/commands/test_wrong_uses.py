@@ -107,7 +107,7 @@ for command, *values in (
 
 
 @pytest.mark.parametrize("more", [[], ["--revision", "chck_5K"]])
-def test_a_missing_folder_is_told_where_the_hub_is_off(more, monkeypatch):
+def test_a_missing_folder_is_refused_where_the_hub_is_off(more, monkeypatch):
     monkeypatch.setattr(models, "HF_HUB_OFFLINE", True)
     assert "model run/r is neither a folder here nor in the hub" in refusal(generate.main, ["run/r", *more])
 
@@ -136,7 +136,7 @@ def folder(plain_tokenizer, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("words", "parts"), [(words, parts) for words, *parts in WRONG])
-def test_a_wrong_use_is_told_in_a_sentence(words, parts, folder, capsys, monkeypatch):
+def test_a_wrong_use_ends_in_one_sentence(words, parts, folder, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["gpt1"])
     with pytest.raises(SystemExit) as end:
         entry.main([word.format(folder) for word in words])

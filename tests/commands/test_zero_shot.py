@@ -168,7 +168,7 @@ def test_rows_are_drawn_by_the_seed(tmp_path):
 
 
 @pytest.mark.parametrize("hidden", [None, -1])
-def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
+def test_a_split_whose_labels_are_hidden_is_not_evaluated(tmp_path, hidden):
     row = {"sentence": "the film was slow", "label": 1}
     write(tmp_path / "sst2", "validation", [row])
     write(tmp_path / "sst2", "test", [row, {**row, "label": hidden}])
