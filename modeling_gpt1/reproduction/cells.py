@@ -323,7 +323,7 @@ def fit_baseline(
 ) -> dict:
     """Scores a linear model on the splits that the fine-tuned models are scored on; no command is run."""
     of_task = get_task(task)
-    scored = []
+    scored: list[str] = []
     uses = uses_of(task, data_dir)
     if "--do_eval" in uses:
         scored += of_task.validation_splits

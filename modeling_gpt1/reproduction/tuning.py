@@ -18,6 +18,7 @@ k layers, the LSTM. The rule was written down before any run:
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tokenization import get_task
 
@@ -128,7 +129,7 @@ class Tuning:
         return {"task": task, "variant": variant, "trials": self.trials, "chosen": best}
 
 
-def read_tuning(condition: Condition, cells: Mapping[Trial, object], read: Callable[[object], dict]) -> Tuning:
+def read_tuning(condition: Condition, cells: Mapping[Trial, Any], read: Callable[[Any], dict]) -> Tuning:
     """What is known of a condition whose trials have these cells."""
     results = {trial: result for trial, cell in cells.items() if (result := read(cell))}
     return Tuning(condition, describe_trials(condition[0], results), len(results) == len(cells))
