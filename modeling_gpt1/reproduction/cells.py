@@ -3,6 +3,8 @@
 import hashlib
 import itertools
 import json
+import math
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -29,6 +31,10 @@ ROW_SETTINGS = ("max_train_samples", "max_eval_samples", "max_predict_samples", 
 Run = Callable[[list[str]], None]
 
 
+class RunDiverged(subprocess.CalledProcessError):
+    """A command ended because a loss, a gradient norm or a weight was not finite. It would do so again."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One result that an experiment needs."""
@@ -48,7 +54,7 @@ class Cell:
 
 
 def check_families(arguments: ReproduceArguments) -> None:
-    """Raises ValueError if a model is not of the family whose results the report would show."""
+    """Raises UserError if a model is not of the family whose results the report would show."""
     for argument, wanted in MODEL_TYPES.items():
         model = getattr(arguments, argument)
         if model is not None and (found := load_config(model).model_type) != wanted:
@@ -157,7 +163,7 @@ class FineTuning:
         return fine_tune(data_dir, self.task, self.seed, self.given, model, run, work)
 
     def run_on_cut(self, run: Run, work: Path) -> dict:
-        """Trains on the training rows without a part, and scores that part."""
+        """Trains on the training rows without a part, and scores that part. A trial that diverges has no score."""
         write_cut(get_task(self.task), self.arguments.data_dir, work / "data")
         return {"metrics": self.run(str(work / "data"), run, work)["metrics"]}
 
@@ -288,7 +294,10 @@ def pretrain(given: list[str], output_dir: Path, run: Run, work: Path) -> dict:
 def fine_tune(
     data_dir: str | None, task: str, seed: int, given: list[str], model: list[str], run: Run, work: Path
 ) -> dict:
-    """Trains and evaluates by the given flags, then the model's. Returns the metrics and the answer to each row."""
+    """Trains and evaluates by the given flags, then the model's. Returns the metrics and the answer to each row.
+
+    A run that diverges has neither.
+    """
 
     def metrics_of(name: str, *flags: str) -> dict:
         words = [*COMMAND, "finetune", "--task", name, *data_flags(data_dir), "--seed", str(seed)]
@@ -296,21 +305,24 @@ def fine_tune(
         run([*words, *given, *flags, *uses_of(name, data_dir)])
         return read_json(work / name / "all_results.json")
 
+    def about_training(task_loss: float | None) -> dict:
+        rows = drawn(load_training_rows(get_task(task), data_dir), as_settings(given), "train", seed)
+        training = {"task_loss": task_loss, "loss_of_frequencies": loss_of_frequencies(rows, get_task(task))}
+        # A sample of a data set may have fewer rows than the data set.
+        return {"train_rows": len(rows), "training": training}
+
     if not uses_of(task, data_dir):  # told before the training, not hours later
         raise UserError(
             f"A run of {task} could not be scored: there are no labelled rows in "
             f"{' and '.join(get_task(task).validation_splits)}. Add them to the task's folder."
         )
-    result = {"metrics": metrics_of(task, *model, "--do_train")}
+    try:
+        result = {"metrics": metrics_of(task, *model, "--do_train")}
+    except RunDiverged:  # an outcome of the settings and the seed, as any other run that fails to train
+        return {"metrics": {}, **about_training(task_loss=math.nan)}
     if answers := read_answers(task, data_dir, work / task):
-        rows = drawn(load_training_rows(get_task(task), data_dir), as_settings(given), "train", seed)
         history = read_json(work / task / "trainer_state.json").get("log_history", [])
-        training = {
-            "task_loss": loss_of_last_epoch(history),
-            "loss_of_frequencies": loss_of_frequencies(rows, get_task(task)),
-        }
-        # A sample of a data set may have fewer rows than the data set.
-        result |= {"answers": answers, "train_rows": len(rows), "training": training}
+        result |= {"answers": answers, **about_training(loss_of_last_epoch(history))}
     for part in PARTS.get(task, ()):
         # RACE as files of the whole task has no parts.
         if data_dir is None or any(Path(data_dir).rglob(f"{part.removeprefix('race-')}_*")):

@@ -33,8 +33,18 @@ from tokenization.errors import UserError
 
 from ..inference.devices import accelerator_name, default_device
 from ..storage.writing import write_atomically
+from ..training.checkpoint import DIVERGED
 from .arguments import REHEARSAL, ReproduceArguments, rehearsal_of
-from .cells import Cell, check_families, conditions_of, plan, pretraining_cells, tuning_cells, with_models
+from .cells import (
+    Cell,
+    RunDiverged,
+    check_families,
+    conditions_of,
+    plan,
+    pretraining_cells,
+    tuning_cells,
+    with_models,
+)
 from .models import describe_model, environment, processor_name, read_json
 from .report import build_report, page
 from .tables import COLUMNS, Cells, place_of
@@ -60,7 +70,13 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
         return 1
     arguments = with_models(arguments, first, folder)
     check_families(arguments)
-    tunings = tune(arguments, store) if arguments.tune else []
+    trials = {}
+    if arguments.tune:
+        trials = {condition: tuning_cells(arguments, condition) for condition in conditions_of(arguments)}
+    trial_cells = [cell for of_condition in trials.values() for cell in of_condition.values()]
+    if not arguments.only_report:
+        store.run_all(trial_cells, lambda: None)
+    tunings = [read_tuning(condition, of_condition, store.read) for condition, of_condition in trials.items()]
     chosen = {tuning.condition: tuning.best for tuning in tunings if tuning.best is not None}
     cells = plan(arguments, chosen if arguments.tune else None)
 
@@ -74,17 +90,10 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
         store.run_all(cells, write_if_possible)
     print(write_reports(arguments, command, cells, tunings, store))
     if store.failures:
-        names = ", ".join(cell.name for cell in cells if cell.key in store.failures)
-        print(f"{len(store.failures)} of {len(cells)} cells failed: {names}")
+        every = [*trial_cells, *cells]
+        names = ", ".join(cell.name for cell in every if cell.key in store.failures)
+        print(f"{len(store.failures)} of {len(every)} cells failed: {names}")
     return 1 if store.failures else 0
-
-
-def tune(arguments: ReproduceArguments, store: "CellStore") -> list[Tuning]:
-    """Runs the unfinished trials of all conditions. Returns what is known of each condition."""
-    cells = {condition: tuning_cells(arguments, condition) for condition in conditions_of(arguments)}
-    if not arguments.only_report:
-        store.run_all([cell for trials in cells.values() for cell in trials.values()], lambda: None)
-    return [read_tuning(condition, trials, store.read) for condition, trials in cells.items()]
 
 
 class CellStore:
@@ -109,7 +118,7 @@ class CellStore:
         return read_json(self.folder / "cells" / f"{cell.key}.json")
 
     def run_command(self, command: list[str], log: TextIO) -> None:
-        """Raises CalledProcessError if the command fails or was stopped."""
+        """Raises CalledProcessError if the command fails or was stopped, RunDiverged if its training diverged."""
         print("$", *command, file=log, flush=True)
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment)
         self.running.add(process)
@@ -118,6 +127,8 @@ class CellStore:
         status = process.wait()
         self.running.discard(process)
         if status:
+            if DIVERGED in Path(log.name).read_text(encoding="utf-8", errors="replace"):
+                raise RunDiverged(status, command)
             raise subprocess.CalledProcessError(status, command)
 
     def run(self, cell: Cell) -> tuple[str, bool]:
@@ -229,7 +240,7 @@ def peak_memory(result: dict, place: str) -> int:
 
 
 def check_memory(rehearsal: Path, jobs: int) -> None:
-    """Raises ValueError if the memory is too small for so many of the rehearsed cells at once."""
+    """Raises UserError if the memory is too small for so many of the rehearsed cells at once."""
     device = default_device()
     place, total = "cpu", psutil.virtual_memory().total
     if device.type == "cuda":

@@ -143,7 +143,8 @@ class Cells:
 
     def split(self, column: Column) -> str:
         """The split that a task is scored on: "test" if every run has test scores, else "validation"."""
-        runs = [cell["metrics"] for cell in self.fine_tuning if cell["task"] == column.task]
+        of_task = [cell["metrics"] for cell in self.fine_tuning if cell["task"] == column.task]
+        runs = [metrics for metrics in of_task if metrics]  # a run that diverged has none
         return "test" if all(key in run for run in runs for key in column.metric_keys("test")) else "validation"
 
     def scores(self, key: str, place: str | int) -> Scores:

@@ -73,6 +73,9 @@ _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 
 
+DIVERGED = "The run has diverged."  # in each message of a `DivergenceError`
+
+
 class CheckpointError(UserError, OSError):
     """A checkpoint or the model could not be written. Earlier files are untouched."""
 
@@ -428,7 +431,7 @@ def check_weights(trainer, run_dir: str) -> None:
 
 def advice(run_dir: str) -> str:
     return (
-        f"The run has diverged. {last_checkpoint(run_dir)}. Check the weights and the rows for errors, use a lower "
+        f"{DIVERGED} {last_checkpoint(run_dir)}. Check the weights and the rows for errors, use a lower "
         "`learning_rate`, a longer warm-up or `bf16` instead of `fp16`, and start again."
     )
 

@@ -41,6 +41,7 @@ from modeling_gpt1.reproduction.models import (
     text_fingerprint,
 )
 from modeling_gpt1.reproduction.report import build_report, page
+from modeling_gpt1.training.checkpoint import DIVERGED
 from tokenization.rows import files as rows_module
 
 # Stands in for `gpt1 NAME`: writes down how it was called, and results that its arguments decide.
@@ -435,6 +436,45 @@ def test_a_condition_whose_trials_are_not_finished_waits(stand_ins, tuned, tmp_p
     row = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][3]["rows"][0]["cells"]["rte"]
     reason = "its tuning is not finished"
     assert row["missing"] == f"seed 1: {reason}; seed 2: {reason}"
+
+
+@pytest.fixture
+def diverging(stand_ins, tuned):
+    """Gives a function that lets the runs diverge whose command line has a word."""
+
+    def at(word: str) -> None:
+        script = stand_ins.folder / "gpt1.py"
+        message = f"gpt1 finetune: `loss` is nan after update 4. {DIVERGED} There is no checkpoint to resume from."
+        lines = f"    if {word!r} in words:\n        sys.exit({message!r})\n    names ="
+        script.write_text(script.read_text().replace("    names =", lines, 1))
+
+    return at
+
+
+def test_a_trial_that_diverges_is_finished_and_not_chosen(stand_ins, tuned, diverging, tmp_path):
+    diverging("0.001")
+    assert reproduce(tuned()) == 0
+    full, *_ = json.loads((tmp_path / "out" / "report.json").read_text())["tuning"]
+    assert [trial["score"] for trial in full["trials"]] == [pytest.approx(49.91), None]
+    assert full["chosen"]["learning_rate"] == 1e-4
+    stand_ins()
+    reproduce(tuned())
+    assert stand_ins() == []
+
+
+def test_a_seed_that_diverges_has_failed_to_train(tuned, diverging, tmp_path):
+    diverging("2")
+    assert reproduce(tuned()) == 0
+    row = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][3]["rows"][0]["cells"]["rte"]
+    assert row["failed"] == [2]
+    assert row["measured"]["seeds"] == [1]
+
+
+def test_trials_that_fail_are_named(stand_ins, tuned, capsys):
+    (stand_ins.folder / "bad_task").write_text("rte")
+    assert reproduce(tuned()) == 1
+    first = "rte-full-learningrate0.0001-warmupsteps0.1"
+    assert f"6 of 6 cells failed: {first}, " in told(capsys)
 
 
 def test_without_tune_nothing_is_tuned(stand_ins, command):
