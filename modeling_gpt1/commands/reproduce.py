@@ -44,11 +44,14 @@ def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, Comman
         as_settings(of_command, PASSED_ON[flag], flag)  # refuses flags that each cell sets itself
         setattr(arguments, name, of_command)
         parser.settings[name] = of_command
-    is_asked = PRETRAIN in (arguments.model, arguments.lstm_model)
-    if is_asked != bool(arguments.pretrain_arguments):
-        has, needs = f"a model {PRETRAIN}", "--pretrain_arguments"
-        has, needs = (has, needs) if is_asked else (needs, has)
-        raise UserError(f"{has} was given without {needs}. Pass both, or a model that is pre-trained already.")
+    asks_for_pretraining = PRETRAIN in (arguments.model, arguments.lstm_model)
+    if asks_for_pretraining != bool(arguments.pretrain_arguments):
+        given_one, missing_one = f"a model {PRETRAIN}", "--pretrain_arguments"
+        if not asks_for_pretraining:
+            given_one, missing_one = missing_one, given_one
+        raise UserError(
+            f"{given_one} was given without {missing_one}. Pass both, or a model that is pre-trained already."
+        )
     return arguments, parser
 
 

@@ -163,13 +163,14 @@ def score_baseline(
         `metrics` and `answers`, as fine-tuned cells have them, the chosen `penalty`, and the held-out scores of all.
     """
     inputs = Inputs(task, variant == "ngrams_of_last")
-    metric = task.metrics[0]
+    first_metric = task.metrics[0]
     training, held_out = cut(training_rows, task)
     few = drawn(training, settings, "train", seed)
     held_out_scores = {}
     for penalty in PENALTIES:
         predictions = LinearModel(inputs, penalty).fit(few).predict(held_out)
-        held_out_scores[penalty] = compute(metric, predictions, labels_of(held_out, task))[metric]
+        scores = compute(first_metric, predictions, labels_of(held_out, task))
+        held_out_scores[penalty] = scores[first_metric]
     best = max(held_out_scores, key=held_out_scores.get)  # of equal ones the first, which is the smallest
     model = LinearModel(inputs, best).fit(drawn(training_rows, settings, "train", seed))
     metrics, answers = {}, {}

@@ -55,9 +55,11 @@ def judge(comparisons: Sequence[Comparison], sign: int = 1) -> tuple[str, list[d
     for comparison in comparisons:
         p = None if comparison.p is None else next(corrected)
         counts = p is not None and p < LEVEL
-        outcome = ("better" if comparison.difference > 0 else "worse") if counts else "level"
-        shown = "" if p is None else ", p < 0.001" if p < 0.001 else f", p {p:.2g}"
-        told.append({"outcome": outcome, "text": comparison.text + shown, "p": p})
+        if not counts:
+            outcome = "level"
+        else:
+            outcome = "better" if comparison.difference > 0 else "worse"
+        told.append({"outcome": outcome, "text": comparison.text + show_p(p), "p": p})
     outcomes = {of["outcome"] for of in told}
     agree = "better" if sign > 0 else "worse"
     if not outcomes:
@@ -67,6 +69,13 @@ def judge(comparisons: Sequence[Comparison], sign: int = 1) -> tuple[str, list[d
     if not outcomes - {agree, "level"}:
         return "undecided", told
     return ("mixed" if agree in outcomes else "does not hold"), told
+
+
+def show_p(p: float | None) -> str:
+    """A p value behind the text of its comparison."""
+    if p is None:
+        return ""
+    return ", p < 0.001" if p < 0.001 else f", p {p:.2g}"
 
 
 def compare(label: str, first: Scores, second: Scores, failed: int = 0) -> Comparison:
@@ -144,7 +153,9 @@ def curves_of_both(cells: Cells) -> list[tuple[str, tuple[list, list]]]:
 def third_of(curve: Sequence[tuple], last: bool) -> tuple[float, float]:
     """Mean score over the last or the first third of a curve, and the error of one score."""
     number = max(1, len(curve) // 3)
-    return statistics.fmean(score for _, score, *_ in (curve[-number:] if last else curve[:number])), curve[-1][2]
+    third = curve[-number:] if last else curve[:number]
+    error = curve[-1][2]
+    return statistics.fmean(score for _, score, *_ in third), error
 
 
 def by_rows(task: str, word: str, first: tuple[float, float], second: tuple[float, float]) -> Comparison:

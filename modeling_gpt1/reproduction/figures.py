@@ -150,9 +150,11 @@ def draw(of_figure: Mapping) -> Figure:
         axes.set_axis_off()
     for axes, (title, panel) in zip(all_axes, panels.items(), strict=False):
         for label, points in panel["curves"].items():
-            x, y, lowest, highest = zip(*(of.values() for of in points), strict=True)
-            bars = [[abs(middle - end) for middle, end in zip(y, ends, strict=True)] for ends in (lowest, highest)]
-            axes.errorbar(x, y, yerr=bars, label=label, markersize=5, **STYLES.get(label, USUAL_STYLE))
+            x = [of["x"] for of in points]
+            y = [of["y"] for of in points]
+            below = [abs(of["y"] - of["lowest"]) for of in points]
+            above = [abs(of["y"] - of["highest"]) for of in points]
+            axes.errorbar(x, y, yerr=[below, above], label=label, markersize=5, **STYLES.get(label, USUAL_STYLE))
         if of_figure["x_scale"] == "log":  # a checkpoint before the first update stands at the left
             above_zero = [of["x"] for points in panel["curves"].values() for of in points if of["x"] > 0]
             axes.set_xscale("symlog", linthresh=min(above_zero, default=1))

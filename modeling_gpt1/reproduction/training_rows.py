@@ -89,17 +89,18 @@ def write_cut(task: Task, data_dir: str | None, folder: Path) -> None:
 def loss_of_frequencies(rows: Dataset, task: Task) -> float:
     """The task's loss of the best answer that is the same for every row.
 
-    That is the entropy of the classes, in nats; of a regression the variance of the numbers.
+    That is the entropy of the classes, in nats; of a regression the variance of the numbers; of choices the mean
+    logarithm of their number.
     """
     labels = np.asarray(rows[task.columns["label"]][:])
     if task.regression:
         return float(labels.var())
-    _, counts = np.unique(labels, return_counts=True)
-    shares = counts / counts.sum()
     if TRAVERSALS[task.traversal].has_choices:  # a choice has no class: all places are alike
         choices = task.columns["choices"]
         numbers = [len(of_row) for of_row in rows[choices][:]] if isinstance(choices, str) else [len(choices)]
         return float(np.mean(np.log(numbers)))
+    _, counts = np.unique(labels, return_counts=True)
+    shares = counts / counts.sum()
     return float(-(shares * np.log(shares)).sum())
 
 

@@ -7,11 +7,11 @@ k layers, the LSTM. The rule was written down before any run:
    no condition has more of them than another.
 2. Where layers start fresh, λ is tuned as well: nobody knows which λ fits a model that was not pre-trained. Such a
    condition gets no further trials for that. The values of λ alternate over rates and warm-ups like the colours of a
-   chessboard, so that each rate and each warm-up meets each of them.
+   chessboard. With two values, and two or more rates and warm-ups, each rate and each warm-up meets both.
 3. A trial trains on the training rows without a part, and is scored on that part (`training_rows.py`). Validation and
    test rows take no part in it.
 4. The trial with the highest score of the task's first metric is chosen; of equal ones that with the lowest task loss,
-   then the first.
+   then the first. A trial that diverges has no score.
 5. The seeds of the condition run with the chosen settings, on all training rows.
 """
 
@@ -49,6 +49,7 @@ class Trial:
 
     @property
     def name(self) -> str:
+        """Its settings in the names of files, such as `learningrate0.001-warmupsteps0.1`."""
         return "".join(word.replace("--", "-").replace("_", "") for word in self.flags)[1:]
 
 
@@ -78,7 +79,8 @@ def held_out_score(metrics: Mapping, task_name: str, metric: str) -> float:
 
 def describe_trials(task_name: str, results: Mapping[Trial, Mapping]) -> list[dict]:
     """Settings, held-out score × 100 and held-out task loss of each trial; None if one is not finite."""
-    metric, described = get_task(task_name).metrics[0], []
+    metric = get_task(task_name).metrics[0]
+    described = []
     for trial, result in results.items():
         score = 100 * held_out_score(result["metrics"], task_name, metric)
         loss = held_out_score(result["metrics"], task_name, "task_loss")
@@ -131,5 +133,7 @@ class Tuning:
 
 def read_tuning(condition: Condition, cells: Mapping[Trial, Any], read: Callable[[Any], dict]) -> Tuning:
     """What is known of a condition whose trials have these cells."""
-    results = {trial: result for trial, cell in cells.items() if (result := read(cell))}
-    return Tuning(condition, describe_trials(condition[0], results), len(results) == len(cells))
+    task, _ = condition
+    results = {trial: read(cell) for trial, cell in cells.items()}
+    finished = {trial: result for trial, result in results.items() if result}
+    return Tuning(condition, describe_trials(task, finished), is_finished=len(finished) == len(cells))
