@@ -225,10 +225,10 @@ class CommandParser(HfArgumentParser):
         longer = [one for one in known if name in one]  # --epochs: --num_train_epochs
         if not near and longer and len(name) > 3:
             near = f" (did you mean {longer[0]!r}?)"
-        fields = get_close_matches(name, GPT1Config.__dataclass_fields__, n=1)
-        is_field = fields and (not near or fields[0] == name)
+        near_fields = get_close_matches(name, GPT1Config.__dataclass_fields__, n=1)
+        is_field = near_fields and (not near or near_fields[0] == name)
         if is_field and "--config_overrides" in known:
-            return f"; for a new model, write --config_overrides {fields[0]}=VALUE"
+            return f"; for a new model, write --config_overrides {near_fields[0]}=VALUE"
         return near
 
     def check_lists(self, command_line: list[str]) -> None:
@@ -281,8 +281,14 @@ def with_flags(parser: CommandParser, text: str) -> str:
 
 
 def flags_of(words: Iterable[str]) -> list[str]:
-    """What stands before the first `=` of each word: of `--seed=1`, the flag."""
-    return [word.partition("=")[0] for word in words]
+    """What stands before the first `=` of each word: of `--seed=1`, the flag. `--max-steps` becomes `--max_steps`."""
+    flags = []
+    for word in words:
+        flag = word.partition("=")[0]
+        if flag.startswith("--"):
+            flag = "--" + flag.removeprefix("--").replace("-", "_")
+        flags.append(flag)
+    return flags
 
 
 def merge_overrides(*overrides: str) -> str:

@@ -139,6 +139,16 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         return None
 
 
+def scores_of_evaluation(family: Family) -> list[str]:
+    """The figures of an evaluation by which the best checkpoint can be chosen, without `eval_`."""
+    if family.is_causal:
+        return ["loss", "perplexity"]
+    scores = ["loss", LOSS_NAMES[family.objective]]
+    if family.has_sentence_loss(family.model_class):  # a class has the signature, too
+        scores += ["sentence_loss", "sentence_accuracy"]
+    return scores
+
+
 def trainer_class_of(family: Family) -> type[GPT1PretrainingTrainer]:
     """The trainer that pre-trains the models of a family."""
     return GPT1PretrainingTrainer if family.has_example_losses else FamilyPretrainingTrainer

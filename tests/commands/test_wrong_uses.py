@@ -85,6 +85,12 @@ WRONG = [
     ([*FILES, *START, "--metric_for_best_model", "acuracy"], "acuracy (did you mean 'accuracy'?)", "loss or acc"),
     ([*FILES, *START, "--metric_for_best_model", "my_accuracy"], "my_accuracy", "no score of this run", "loss or acc"),
     ([*TEXT, "--metric_for_best_model", "accuracy"], "accuracy is no score of this run", "loss or perplexity."),
+    (
+        [*TEXT, "--family", "bert", "--metric_for_best_model", "perplexity"],
+        "perplexity is no score of this run",
+        "Pass loss or mlm_loss or sentence_loss or sentence_accuracy.",
+    ),
+    ([*TEXT, "--max_words", "1M", "--num-train-epochs", "2"], "--max_words says how long the run is", "Leave one out"),
     (["plot", "{0}", "--output_file", "rev"], "--output_file rev is no .png, .svg or .pdf", "Write one"),
     ([*TEXT, "--block_length", "1024"], "need 1024 positions", "fresh model max_position_embeddings=1024 (--config_"),
     (["reproduce", *REPRODUCE[3:]], "No model was given. Pass a pre-trained Transformer as --model"),

@@ -24,7 +24,7 @@ from ...storage.writing import publish_files
 from ...training.arguments import rows_per_update
 from ...training.callbacks import SavePoints
 from ...training.checkpoint import INCOMPLETE_DIR, read_content
-from ...training.families import trainer_class_of
+from ...training.families import scores_of_evaluation, trainer_class_of
 from ...training.launch import check_launch, end_processes
 from ...training.measures import LEAST_VOCABULARY, describe_expectation
 from .. import runs
@@ -120,7 +120,7 @@ class PretrainingRun:
     def check_settings(self) -> None:
         """Checks settings that would fail only after the corpus is prepared."""
         check_launch(self.args)
-        runs.check_metric(self.args, ("loss", "perplexity"))
+        runs.check_metric(self.args, scores_of_evaluation(self.family))
         if self.corpus_args.counts_words:
             for name in NOT_WITH_WORDS:
                 if getattr(self.args, name):
