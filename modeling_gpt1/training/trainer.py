@@ -168,7 +168,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         Args:
             compute_objective (`Callable`, *optional*): the objective of an evaluation's figures. Default: the score
                 `metric_for_best_model`, else the first metric of `compute_metrics_for(task)`, else the loss; of
-                several data sets, the mean.
+                several data sets the mean, unless the score names one of them.
             direction (`str`, *optional*): "minimize" or "maximize". Default: that of the default objective, or
                 "minimize" for an objective of yours.
 
@@ -186,13 +186,20 @@ class _GPT1BaseTrainer(ResumableTrainer):
                 f"{own_direction!r}. Name the score to search by as `metric_for_best_model`, or pass "
                 "`compute_objective` with its `direction`."
             )
-        several_sets = isinstance(self.eval_dataset, dict)
-        names = [f"eval_{name}_{score}" for name in self.eval_dataset] if several_sets else [f"eval_{score}"]
+        names = self._names_of_score(score)
 
         def mean_score(figures: dict[str, float]) -> float:
             return sum(figures[name] for name in names) / len(names)
 
         return super().hyperparameter_search(hp_space, mean_score, n_trials, own_direction, *args, **kwargs)
+
+    def _names_of_score(self, score: str) -> list[str]:
+        """What an evaluation calls a score. Of several data sets each has one, unless the score begins with a set."""
+        set_names = list(self.eval_dataset) if isinstance(self.eval_dataset, dict) else []
+        names_a_set = any(score.startswith(f"{name}_") for name in set_names)
+        if not set_names or names_a_set:
+            return [f"eval_{score}"]
+        return [f"eval_{name}_{score}" for name in set_names]
 
     def _default_objective(self) -> tuple[str, str]:
         """The score by which a search goes, without `eval_`, and the direction of its best value."""
@@ -388,14 +395,17 @@ class GPT1Trainer(_GPT1BaseTrainer):
         return torch.stack([losses, count_labels(inputs["labels"])], dim=1)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
-        losses, weights = example_losses[:, :-1], example_losses[:, -1:]
-        means = ((losses * weights).sum(0) / weights.sum().clamp(min=1)).tolist()
+        parts = example_losses[:, :-1]
+        weights = example_losses[:, -1:]
+        means = ((parts * weights).sum(0) / weights.sum().clamp(min=1)).tolist()
         if len(means) == 1:
             return {"loss": means[0]}
         task_loss, lm_loss = means
         lm_coef = self._own_model.config.lm_coef
         losses = {"loss": task_loss + lm_coef * lm_loss, "task_loss": task_loss}
-        return {**losses, "lm_loss": lm_loss} if lm_coef > 0 else losses
+        if lm_coef > 0:
+            losses["lm_loss"] = lm_loss
+        return losses
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs and self.sums_of_parts is not None:
@@ -441,8 +451,9 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         if self.throughput.window is None:
             dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
             dtype = dtypes.get(self.accelerator.mixed_precision, torch.float32)
-            # Before the time counts.
-            self._peak_flops = self._flops_per_token() and measure_peak_flops(self.args.device, dtype)
+            self._peak_flops = None
+            if self._flops_per_token():
+                self._peak_flops = measure_peak_flops(self.args.device, dtype)  # before the time counts
             self.throughput.start(self.state.num_input_tokens_seen)
         return super().training_step(model, inputs, *args, **kwargs)
 

@@ -124,3 +124,13 @@ def test_a_direction_that_is_not_the_objectives_is_refused(metrics, direction, t
 
 def test_the_metrics_of_a_task_tell_their_names():
     assert compute_metrics_for("mrpc").score_names == get_task("mrpc").metrics
+
+
+@pytest.mark.parametrize(
+    ("score", "names"),
+    [("loss", ["eval_a_loss", "eval_b_loss"]), ("b_task_loss", ["eval_b_task_loss"])],
+)
+def test_of_several_sets_all_count_unless_the_score_names_one(score, names, tmp_path):
+    trainer = make_searching_trainer("with metrics", tmp_path)
+    trainer.eval_dataset = {"a": trainer.eval_dataset, "b": trainer.eval_dataset}
+    assert trainer._names_of_score(score) == names
