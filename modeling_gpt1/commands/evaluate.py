@@ -65,9 +65,8 @@ def main(arguments: list[str]) -> None:
         run.evaluate(model, name)
     if run.rows:
         run.write_curves()
-        parser.write_settings(
-            run.output / f"evaluate_run{run.revision}.yaml"
-        )  # the run.yaml of a model's folder stays
+        # The run.yaml of a model's folder stays.
+        parser.write_settings(run.output / f"evaluate_run{run.revision}.yaml")
         print(f"written to {run.output}")
 
 
@@ -124,12 +123,16 @@ class EvaluationRun:
         sampler = getattr(task, "sampler", None)  # a name or a group has none
         if sampler is None or not sampler.df:
             return
-        num_needed = self.args.num_fewshot
+        most = len(sampler.df)
+        draws_from = f"{most} rows"
         if task.fewshot_cfg.split == task.config.test_split:
-            num_needed += 1  # the row itself
-        if num_needed > len(sampler.df):
-            has = f"draws from {len(sampler.df)} in all, which may have the row that is evaluated"
-            raise UserError(f"--num_fewshot is {self.args.num_fewshot}, but task {task.config.task!r} {has}.")
+            most -= 1
+            draws_from += ", one of which is the row that is evaluated"
+        if self.args.num_fewshot > most:
+            raise UserError(
+                f"--num_fewshot is {self.args.num_fewshot}, but task {task.config.task!r} draws from {draws_from}. "
+                f"Pass {most} at most."
+            )
 
     # ---- Evaluation
 

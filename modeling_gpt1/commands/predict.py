@@ -154,7 +154,8 @@ class Prediction:
         if self.task.regression:
             own = ["score"]
         else:
-            own = ["label", *([f"score_{name}" for name in self.task.label_names] or ["scores"])]
+            scores = [f"score_{name}" for name in self.task.label_names]
+            own = ["label", *(scores or ["scores"])]
         return ["index", *self.args.keep, *own, "truncated", "error"]
 
     def records(self) -> Iterator[dict[str, Any]]:
@@ -194,8 +195,8 @@ class Prediction:
             said = "In front of a text that a spreadsheet would run as a formula stands an apostrophe."
             print(said, file=sys.stderr)
         if self.num_cut:
-            length = f"{self.collator.max_length} tokens: those with the field `truncated`."
-            print(f"{self.num_cut} of {len(self.rows)} rows were cut to {length}", file=sys.stderr)
+            cut = f"{self.num_cut} of {len(self.rows)} rows were cut to {self.collator.max_length} tokens"
+            print(f"{cut}: those with the field `truncated`.", file=sys.stderr)
 
     def describe_rows(self) -> str:
         line = f"{len(self.rows) - self.num_bad} of {counted(len(self.rows), 'row')} predicted"
@@ -224,7 +225,7 @@ def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task
     columns = {**(config.columns or {}), **given}
     has_head = family_of_config(config).has_task(config)
     if config.traversal is None or not columns or not has_head:
-        lacks = "traversal or no columns (--columns) of a task" if has_head else "task head at [e]"
+        lacks = "traversal or no columns (--columns) of a task" if has_head else "task head"
         raise UserError(f"{args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
     try:
         task, rows = read_rows(args, config, columns)

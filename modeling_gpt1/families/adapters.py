@@ -49,23 +49,26 @@ def add_adapter(
     """The model with an adapter of PEFT, which is trained with the head and GPT-1's control tokens.
 
     Raises:
-        ValueError: the model has no place, so that nobody could open the adapter.
+        ValueError: the configuration is none of PEFT's for a task, or the model is not saved anywhere, so that nobody
+            could open the adapter.
     """
     from peft import PeftConfig, get_peft_model  # of an extra
 
     if not isinstance(peft_config, PeftConfig):
-        raise UserError(refusal(type(peft_config).__name__))
+        raise UserError(f"`peft_config` is a {type(peft_config).__name__}. Pass one like `LoraConfig(r=16)`.")
     if peft_config.task_type in LANGUAGE_MODELS:
-        raise UserError(refusal(peft_config.task_type))
+        raise UserError(
+            f"`task_type` of `peft_config` is {peft_config.task_type}, which is for models without a task head. Leave "
+            "`task_type` out."
+        )
     if not model.name_or_path:
-        raise UserError("An adapter is saved without its base, which is fresh. Save and open it, or train it whole.")
+        raise UserError(
+            "The model is new, but an adapter is saved without its base. Save the model and open its folder, or leave "
+            "`peft_config` out."
+        )
     peft_config = copy.deepcopy(peft_config)
     peft_config.modules_to_save = peft_config.modules_to_save or list(heads_of(model))
     if peft_config.target_modules is None:
         peft_config.target_modules = "all-linear"
     family.complete_adapter(peft_config, tokenizer)
     return get_peft_model(model, peft_config)
-
-
-def refusal(given: str) -> str:
-    return f"`peft_config` is a {given}. Pass one like `LoraConfig(r=16)`, without another `task_type`."

@@ -862,7 +862,7 @@ def test_predict_refuses(folders, tmp_path, capsys):
     assert capsys.readouterr().out == ""  # before a row is predicted
     assert f"{other} has no column 'review' for the role text" in refused(model, "--file", other)
     assert "plain has no task head" in refused(str(tmp_path / "plain"), "--file", file)
-    assert "old has no task head at [e]" in refused(str(tmp_path / "old"), "--file", file)
+    assert "old has no task head. Pass a folder" in refused(str(tmp_path / "old"), "--file", file)
     GPT1Config(n_embd=8, n_head=2, **fields, extract_token_id=3).save_pretrained(tmp_path / "old")
     assert "old has no traversal or no columns (--columns)" in refused(str(tmp_path / "old"), "--file", file)
     assert f"--output_file {other} is there already" in refused(model, "--file", file, "--output_file", other)

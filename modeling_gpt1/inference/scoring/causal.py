@@ -77,8 +77,10 @@ class CausalLMScorer(Scorer):
         return [start]
 
     def _try_model(self) -> None:
-        """Raises:
-        ValueError: the model restores masked tokens, or another last token changes what it predicts before it.
+        """As the base does; refuses a model that is not causal.
+
+        Raises:
+            ValueError: the model restores masked tokens, or another last token changes what it predicts before it.
         """
         model = self.model
         size = model.config.get_text_config().vocab_size
@@ -91,8 +93,8 @@ class CausalLMScorer(Scorer):
         if is_masked or sees_later_tokens:
             raise UserError(
                 f"{type(model).__name__} is not a causal language model: its predictions depend on tokens that come "
-                "after them, as in BERT. Give a model that was trained to continue texts, or ask it with "
-                "`gpt1 zero-shot`."
+                "after them, as in BERT. Use a model that was trained to continue texts, or score "
+                "with MaskedLMScorer."
             )
         super()._try_model()
 

@@ -22,10 +22,13 @@ class _WholeTextScorer(Scorer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         needed = scorer_class_of(self.model.config)
-        if self.tokenizer.mask_token_id is None or not isinstance(self, needed | MaskedLMScorer):
-            named = type(self).__name__
-            found = type(self.model).__name__
-            raise UserError(f"{named} needs a tokenizer with a mask token, and {found} is for {needed.__name__}.")
+        if not isinstance(self, needed | MaskedLMScorer):
+            raise UserError(
+                f"{type(self).__name__} cannot score with a {type(self.model).__name__}. Use {needed.__name__}."
+            )
+        if self.tokenizer.mask_token_id is None:
+            remedy = "Pass one" if isinstance(self, needed) else f"Pass one, or use {needed.__name__}"
+            raise UserError(f"{type(self).__name__} needs a tokenizer with a mask token. {remedy}.")
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
         self.max_length = min(self.max_length, self.tokenizer.model_max_length) - 2
         self._padding = self.tokenizer.pad_token_id or 0

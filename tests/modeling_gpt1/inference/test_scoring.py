@@ -397,13 +397,14 @@ def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model, family_scorer
     for wrong in (("the old", " farmer"), "the old farmer", (None, ["the old", " farmer"])):
         with pytest.raises(ValueError, match=r"Request 1 is .*the old.* farmer.*, but a pair .* such as \(\"It w"):
             scorer.score([("the old", [" girl"]), wrong])
-    for scorer_class in (MaskedLMScorer, DenoisingLMScorer):
-        with pytest.raises(ValueError, match="needs a tokenizer with a mask token, .* is for CausalLMScorer"):
-            scorer_class(scorer.model, tiny_tokenizer)
+    with pytest.raises(ValueError, match="needs a tokenizer with a mask token. Pass one, or use CausalLMScorer"):
+        MaskedLMScorer(scorer.model, tiny_tokenizer)
+    with pytest.raises(ValueError, match="DenoisingLMScorer cannot score with a GPT1ForCausalLM. Use CausalLMScorer"):
+        DenoisingLMScorer(scorer.model, tiny_tokenizer)
     assert "`model` is 'folder'. Pass a model" in refusal(CausalLMScorer, "folder", tiny_tokenizer)
     assert "`tokenizer` is a str. Pass what `open_tokenizer` gives" in refusal(CausalLMScorer, scorer.model, "folder")
     masked = family_scorer("roberta", batch_tokens=100)
-    with pytest.raises(ValueError, match="DenoisingLMScorer .* RobertaForMaskedLM is for MaskedLMScorer"):
+    with pytest.raises(ValueError, match="cannot score with a RobertaForMaskedLM. Use MaskedLMScorer"):
         DenoisingLMScorer(masked.model, masked.tokenizer)
     context, rest = (plain_tokenizer(text)["input_ids"] for text in ("the old farmer", "walked to the market"))
     ((score,),) = masked.score([("the old farmer", [" walked to the market"])])
