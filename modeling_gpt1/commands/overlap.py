@@ -17,6 +17,7 @@ from tokenization import get_task, load_task
 from tokenization.errors import UserError
 from tokenization.rows.labels import are_all_labelled
 from tokenization.text.documents import check_corpus, generate_pieces
+from tokenization.wording import counted
 
 from ..storage.writing import write_atomically
 from .arguments import parser_of
@@ -69,10 +70,18 @@ def main(arguments: list[str]) -> None:
                     in_training[name, split] = rows_in_training(task, splits[split], splits[task.train_split])
     if not all_rows:
         raise UserError(f"{', '.join(args.task)} has no labelled validation or test rows. Add them to --data_dir.")
-    corpus = check_corpus(args.train_files, None, "train", args.text_column, False, args.document_per)
+    corpus = check_corpus(
+        args.train_files,
+        name=None,
+        split="train",
+        text_column=args.text_column,
+        fix_text=False,
+        document_per=args.document_per,
+    )
     results = overlaps_of(generate_pieces(**corpus), all_rows, args.ngrams)
     for result in results:
-        task, split = get_task(result["task"]), result["split"]
+        task = get_task(result["task"])
+        split = result["split"]
         shared = in_training.get((task.name, split))
         result["in_training"] = shared
         result["scores"] = scores_without(cells, task, split, result["rows"], result["overlapping"])
@@ -95,6 +104,6 @@ def describe(result: dict) -> str:
         lines[0] += f"; {len(result['in_training']):,} rows stand in the training rows"
     for scores in result["scores"]:
         without = "no row is left" if scores["without"] is None else f"{scores['without']:.1f} without them"
-        seeds = f"{scores['seeds']} run{'' if scores['seeds'] == 1 else 's'}"
-        lines.append(f"  {scores['variant']} ({seeds}): {scores['with']:.1f} with all rows, {without}")
+        runs = counted(scores["seeds"], "run")
+        lines.append(f"  {scores['variant']} ({runs}): {scores['with']:.1f} with all rows, {without}")
     return "\n".join(lines)

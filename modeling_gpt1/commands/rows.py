@@ -21,7 +21,9 @@ REFUSED_SHARE = 0.5
 MANY_ROWS = 20  # that should not all be of one class
 
 
-def check_unknown(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], source: str, is_allowed=True) -> float:
+def check_unknown(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], source: str, is_allowed: bool = True
+) -> float:
     """The share of unknown tokens in some texts. Above 5 % it is reported; above one half it may be refused."""
     share, examples = unknown_share(tokenizer, texts)
     shown = ", ".join(repr(text[:60]) for text in examples)

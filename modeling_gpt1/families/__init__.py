@@ -45,7 +45,7 @@ def family_of_config(config: PreTrainedConfig) -> Family:
 def family_of_checkpoint(checkpoint: str, auto_model: bool = False, trust_remote_code: bool = False) -> Family:
     """The family that opens a folder or hub id.
 
-    Folders of openai-gpt and GPT-2 open as GPT-1, unless transformers' own classes fine-tuned them.
+    Folders of openai-gpt and GPT-2 open as GPT-1, unless they were fine-tuned here with transformers' own classes.
 
     Args:
         auto_model: open openai-gpt and GPT-2 by transformers' own classes.

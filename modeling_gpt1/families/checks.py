@@ -113,10 +113,10 @@ def check_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
         table = model.get_input_embeddings()
     except NotImplementedError:  # CANINE hashes
         return
-    num_embeddings = len(getattr(table, "weight", ())) or math.inf
-    if len(tokenizer) > num_embeddings:
+    weight = getattr(table, "weight", ())  # a class of embeddings may have none
+    if 0 < len(weight) < len(tokenizer):
         raise UserError(
-            f"The tokenizer has {len(tokenizer)} tokens, but the model has embeddings for {num_embeddings}. Open the "
+            f"The tokenizer has {len(tokenizer)} tokens, but the model has embeddings for {len(weight)}. Open the "
             "tokenizer saved with the model, or call `model.resize_token_embeddings(len(tokenizer))` and save it."
         )
 
@@ -148,11 +148,15 @@ def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> N
     Raises:
         ValueError: the scores differ.
     """
-    device, tokenizer = next(model.parameters()).device, data_collator.tokenizer
+    device = next(model.parameters()).device
+    tokenizer = data_collator.tokenizer
     if device.type == "meta" or (data_collator.pad_to_multiple_of or 1) >= data_collator.max_length:
         return
-    word, side, scores = any_word(tokenizer), tokenizer.padding_side, TaskScores(model)
-    texts = [torch.tensor(tokenizer(" ".join([word] * number))["input_ids"]) for number in (1, 12)]
+    word = any_word(tokenizer)
+    side = tokenizer.padding_side
+    other_side = "left" if side == "right" else "right"
+    scores = TaskScores(model)
+    short, long = [torch.tensor(tokenizer(" ".join([word] * number))["input_ids"]) for number in (1, 12)]
     pad = partial(pad_sequence, batch_first=True, padding_side=side)
 
     def first_scores(texts: list[torch.Tensor]) -> torch.Tensor:
@@ -163,11 +167,13 @@ def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> N
         return scores(input_ids=ids, attention_mask=mask)["logits"][0].float()
 
     with unchanged(model):
-        first, second = first_scores(texts[:1]), first_scores(texts)
-    if not (first - second).abs().max().item() <= rounding_of(model) * max(1.0, first.abs().max().item()):
+        alone = first_scores([short])
+        beside = first_scores([short, long])
+    difference = (alone - beside).abs().max().item()
+    if not difference <= rounding_of(model) * max(1.0, alone.abs().max().item()):  # NaN is no rounding, either
         raise UserError(
             f"The batches are padded on the {side}, where the scores of {type(model).__name__} depend on the padding, "
-            f"and so on the rows beside. Set the tokenizer's `padding_side` to "
-            f'"{"left" if side == "right" else "right"}" and save it, or pad all batches to one length, with '
+            "and so on the rows beside. Set the tokenizer's `padding_side` to "
+            f'"{other_side}" and save it, or pad all batches to one length, with '
             f"`pad_to_multiple_of={data_collator.max_length}`."
         )

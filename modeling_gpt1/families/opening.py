@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -61,7 +62,7 @@ def report(what: str, names: set[str] | list[str]) -> None:
     logger.warning(f"{what}: {', '.join(sorted(names)[:MOST_NAMES])}{others}.")
 
 
-def heads_of(model: PreTrainedModel) -> dict[str, Any]:
+def heads_of(model: PreTrainedModel) -> dict[str, torch.nn.Module]:
     """The parts of a model with weights beside its base and its language-model head, by name."""
     others = (model.base_model, model.get_output_embeddings())
     parts = {name: part for name, part in model.named_children() if all(part is not other for other in others)}

@@ -1,4 +1,4 @@
-"""Asking any model: how long a text it reads, how much it rounds, and calls that leave it as it was."""
+"""What any model shows: how long a text it reads, how much it rounds; and calls that leave it as it was."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,10 +51,11 @@ def unchanged(model: PreTrainedModel) -> Iterator[None]:
             yield
     finally:
         is_same = _versions(model) == versions  # RWKV scales its weights in place, and notes it in an attribute
-        for content, copy in before if is_same else ():
-            for key in content.keys() - copy.keys():
-                del content[key]
-            content.update(copy)  # never empty: another thread may ask the model, too
+        if is_same:
+            for content, saved in before:
+                for key in content.keys() - saved.keys():
+                    del content[key]
+                content.update(saved)  # never empty: another thread may run the model, too
         for module, was_training in modes:
             module.training = was_training
 

@@ -6,6 +6,7 @@ Metadata as in https://huggingface.co/docs/hub/model-cards. A model's family kno
 import json
 import platform
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata, resources
 from pathlib import Path
@@ -129,11 +130,11 @@ def model_card(facts: CardFacts) -> ModelCard:
         pipeline_tag=facts.task or facts.pipeline_tag,
         tags=list(dict.fromkeys([facts.model_tag, *facts.tags])),
     )
-    place = json.dumps(facts.repo_id)
+    code_of_id = json.dumps(facts.repo_id)
     if facts.is_adapter:  # an Auto class would read the configuration of its base on the hub
-        place = f"snapshot_download({place})"
+        code_of_id = f"snapshot_download({code_of_id})"
     template = "---\n{{ card_data }}\n---\n\n" + read_template()
-    return ModelCard.from_template(card_data, template_str=template, **{**vars(facts), "repo_id": place})
+    return ModelCard.from_template(card_data, template_str=template, **{**vars(facts), "repo_id": code_of_id})
 
 
 # ---- Facts of the model
@@ -157,7 +158,7 @@ def base_model_of(model) -> str | None:
 
 
 def last_evaluation(
-    log_history: list[dict[str, Any]], split_names: list[str] = (), split: str | None = None
+    log_history: list[dict[str, Any]], split_names: Sequence[str] = (), split: str | None = None
 ) -> list[dict[str, Any]]:
     """Name, value and split of each metric of the last evaluated step; of several data sets by their names."""
     found = [

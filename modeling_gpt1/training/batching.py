@@ -37,7 +37,7 @@ def length_sampler(trainer: Trainer, rows: Sequence) -> Sampler:
 
 def read_lengths(rows: Sequence, collator, column: str) -> list[int] | None:
     """The length of each row from the collator, a column of lengths, or token ids; `None` where there is none."""
-    if callable(getattr(collator, "lengths", None)):
+    if callable(getattr(collator, "lengths", None)):  # any collator may be given
         return collator.lengths(rows)
     if isinstance(rows, datasets.Dataset) and column in rows.column_names:
         return list(rows[column])

@@ -39,9 +39,8 @@ def take_compilation(accelerator: Accelerator, model: PreTrainedModel, is_asked:
     if plugin.backend == DynamoBackend.NO or not blocks_of(model):
         return None
     options = plugin.to_kwargs()
-    if isinstance(
-        model, GPT1TaskModel
-    ):  # the blocks of a corpus have one length: what does not change compiles better
+    # The blocks of a corpus have one length, and what does not change compiles better. A task's rows differ.
+    if isinstance(model, GPT1TaskModel):
         options.setdefault("dynamic", True)
     state.taken_backend = plugin.backend
     plugin.backend = DynamoBackend.NO

@@ -1,4 +1,4 @@
-"""What the trainers measure (perplexity, tokens per second, FLOP utilisation), and what texts were enough for."""
+"""What the trainers measure: perplexity, tokens per second, FLOP utilisation; and a run's expected perplexity."""
 
 import time
 from collections.abc import Iterator
@@ -11,9 +11,10 @@ from transformers import PreTrainedModel
 
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 
-# Held-out perplexity by tokens read, from docs/results/settings.md: small models, up to so many passes over the text.
+# Held-out perplexity of small models by tokens read, from docs/results/settings.md.
 MEASURED = {0.75e6: 246, 3.0e6: 132, 15.0e6: 66, 59.9e6: 49}
-MOST_PASSES, LEAST_VOCABULARY = 3.25, 4_000  # perplexities of smaller vocabularies do not compare
+MOST_EPOCHS = 3.25  # of these runs
+LEAST_VOCABULARY = 4_000  # perplexities of smaller ones do not compare
 
 
 def perplexity(loss: float) -> float:
@@ -75,10 +76,12 @@ def training_flops_per_token(model: PreTrainedModel) -> float:
 @cache
 def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, seconds: float = 0.3) -> float:
     """Floating-point operations per second of a `size` × `size` matrix product; the best of the rounds that fit."""
-    size *= 1 if device.type == "cpu" else 8
+    if device.type != "cpu":
+        size *= 8
     # No random numbers: drawing them would change the dropout of the run, also after a resume.
     matrix = torch.full((size, size), 0.5, device=device, dtype=dtype)
-    best, end = float("inf"), time.perf_counter() + seconds
+    best = float("inf")
+    end = time.perf_counter() + seconds
     while best == float("inf") or time.perf_counter() < end:
         start = time.perf_counter()
         (matrix @ matrix)[0, 0].item()  # waits for the device
@@ -88,10 +91,18 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 102
 
 def describe_expectation(num_tokens: int | None, num_read: float) -> str:
     """The perplexity to expect of a run that reads so many tokens, by the runs of docs/results/settings.md."""
-    enough = num_read if num_tokens is None else min(num_read, MOST_PASSES * num_tokens)
-    logs = np.log(enough), np.log(list(MEASURED)), np.log(list(MEASURED.values()))
-    expected, most = np.exp(np.interp(*logs)), max(MEASURED)
-    about = "above" if enough < min(MEASURED) else "about" if enough <= most else "below"
-    more = f"; text that reads well needs {most / enough:,.0f} times the tokens" if enough < most / 2 else ""
+    if num_tokens is not None:
+        num_read = min(num_read, MOST_EPOCHS * num_tokens)  # more epochs were not measured
+    most = max(MEASURED)
+    expected = np.exp(np.interp(np.log(num_read), np.log(list(MEASURED)), np.log(list(MEASURED.values()))))
+    if num_read < min(MEASURED):
+        about = "above"
+    elif num_read <= most:
+        about = "about"
+    else:
+        about = "below"
     page = "docs/results/settings.md"
-    return f"expected perplexity: {about} {expected:.0f} after {enough / 1e6:,.2f} M tokens ({page}){more}"
+    line = f"expected perplexity: {about} {expected:.0f} after {num_read / 1e6:,.2f} M tokens ({page})"
+    if num_read < most / 2:
+        line += f"; text that reads well needs {most / num_read:,.0f} times the tokens"
+    return line

@@ -69,7 +69,8 @@ def prepare_finetuning(
     if checkpoint is None and tokenizer is None:
         raise UserError("A fresh model has no tokenizer beside it. Pass one as `tokenizer`.")
     if checkpoint is None:
-        family, config = family_of_config(model), model
+        config = model
+        family = family_of_config(config)
     else:
         family = family_of_checkpoint(checkpoint, auto_model, trust_remote_code)
         config = family.open_config(checkpoint, trust_remote_code)
