@@ -1,7 +1,7 @@
 """The text tasks of the BabyLM challenge, by the definitions of its pipeline of 2025.
 
-The pipeline (https://github.com/babylm/evaluation-pipeline-2025) asks which of several sentences a model finds most
-probable. Here scorers of this package ask that, and the answers are written where and how the challenge collects them.
+The pipeline (https://github.com/babylm/evaluation-pipeline-2025) tests which of several sentences a model finds most
+probable. Here scorers of this package do so, and the answers are written where and how the challenge collects them.
 """
 
 import json
@@ -179,7 +179,7 @@ def _requests(contexts: list[list[int]], continuations: list[list[int]]) -> list
 
 
 class Answer(NamedTuple):
-    """What a model makes of a task, with its predictions in the layout that the challenge collects."""
+    """A model's scores on a task, with its predictions in the layout that the challenge collects."""
 
     metrics: dict[str, float]
     groups: dict[str, float]
@@ -190,7 +190,7 @@ class Answer(NamedTuple):
 
 
 def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None) -> Answer:
-    """Asks a model with a fast tokenizer a task other than `aoa`, on all rows of each file or the first."""
+    """Scores a model with a fast tokenizer on a task other than `aoa`, on all rows of each file or the first."""
     if name == READING:
         return _ask_reading(scorer, path, num_rows)
     items = read_items(name, path, num_rows)
@@ -358,15 +358,16 @@ def _crossing(places: np.ndarray, values: np.ndarray, height: float, start: list
     from scipy.optimize import curve_fit
     from scipy.special import expit
 
+    def sigmoid(place: np.ndarray, rise: float, slope: float, middle: float, floor: float) -> np.ndarray:
+        return rise * expit(slope * (place - middle)) + floor
+
     try:
-        (range_, slope, middle, floor), _ = curve_fit(
-            lambda x, a, b, c, d: a * expit(b * (x - c)) + d, places, values, p0=start, maxfev=1000, **options
-        )
+        (rise, slope, middle, floor), _ = curve_fit(sigmoid, places, values, p0=start, maxfev=1000, **options)
     except (RuntimeError, TypeError, ValueError):  # no fit; TypeError: of fewer points than the sigmoid has numbers
         return None
-    if slope <= 0 or range_ <= 0 or not floor < height < range_ + floor:
+    if slope <= 0 or rise <= 0 or not floor < height < rise + floor:
         return None
-    found = middle - np.log(range_ / (height - floor) - 1) / slope
+    found = middle - np.log(rise / (height - floor) - 1) / slope
     return float(found) if places[0] <= found <= places[-1] else None
 
 

@@ -179,7 +179,7 @@ class _LocalRows:
 
     @property
     def asked_split(self) -> str:
-        """The split whose rows are asked."""
+        """The split whose rows are scored."""
         return self.splits["test_split"] or self.splits["validation_split"]
 
     @property
@@ -187,7 +187,7 @@ class _LocalRows:
         return self.files[self.asked_split]
 
     def _choose_splits(self) -> dict[str, str | None]:
-        """The splits of the task that have a file; if it has none to ask, another one: the report names it."""
+        """The splits of the task that have a file; if it has none to score, another one: the report names it."""
         splits = {key: self.definition.get(key) for key in SPLITS}
         needed = [split for split in (splits["test_split"], splits["validation_split"]) if split]
         if not any(split in self.files for split in needed):
@@ -196,7 +196,7 @@ class _LocalRows:
         for key, split in splits.items():
             if split not in self.files:
                 splits[key] = None
-        # The harness leaves the row that is asked out of its shots only if it knows that both are of one split.
+        # The harness leaves the row that is scored out of its shots only if it knows that both are of one split.
         asked = splits["test_split"] or splits["validation_split"]
         if all(split in (None, asked) for split in splits.values()):
             splits["test_split"] = asked

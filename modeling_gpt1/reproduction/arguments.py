@@ -21,7 +21,8 @@ VARIANTS: dict[str, list[str]] = {
 }
 PAPER_TASKS = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "snli", "scitail", "story_cloze", "race"]
 PRETRAIN = "pretrain"  # as a model: it is pre-trained here
-REHEARSAL, REHEARSED_ROWS = "rehearsal", 16  # its folder in the output folder, and the rows that it evaluates
+REHEARSAL = "rehearsal"  # its folder in the output folder
+REHEARSED_ROWS = 16  # that it evaluates
 # The flags whose words are those of another command, with the flags that every cell sets itself.
 OF_PRETRAIN = ("family", "output_dir", "resume_from_checkpoint", "push_to_hub", "config")
 OF_FINETUNE = (
@@ -46,6 +47,7 @@ PASSED_ON = {
     "--lstm_pretrain_arguments": OF_PRETRAIN,
 }
 # Flags that choose where a cell runs and what it logs, not what it gives: another device or logger repeats no cell.
+# Without a log (`--logging_strategy no`) a run whose loss never falls is not seen to have failed to train.
 NEUTRAL_FLAGS = (
     "use_cpu",
     "report_to",
@@ -201,8 +203,11 @@ def as_settings(
                 f"{source} has --{name}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
                 "reproduce --help` explains how tasks, models, data and seeds are chosen."
             )
-    return {
-        name: value if len(value) > 1 else value[0] if value else True
-        for name, value in values.items()
-        if name not in NEUTRAL_FLAGS
-    }
+    return {name: as_value(words) for name, words in values.items() if name not in NEUTRAL_FLAGS}
+
+
+def as_value(words: list[str]) -> str | bool | list[str]:
+    """The words behind a flag as one value; a flag alone is True."""
+    if not words:
+        return True
+    return words[0] if len(words) == 1 else words

@@ -353,29 +353,34 @@ def data_flags(data_dir: str | None) -> list[str]:
 @cache
 def uses_of(name: str, data_dir: str | None) -> list[str]:
     """The flags that score the task's labelled splits. GLUE hides its test labels."""
-    task, uses = get_task(name), {"--do_eval": get_task(name).validation_splits}
+    task = get_task(name)
+    uses = {"--do_eval": task.validation_splits}
     if task.hub_path != "nyu-mll/glue":
         uses["--do_predict"] = task.test_splits
-    splits, label = load_task(task, data_dir), task.columns["label"]
+    rows_of = load_task(task, data_dir)
 
     def is_labelled(split: str) -> bool:
-        return split in splits and are_all_labelled(splits[split], label)
+        return split in rows_of and are_all_labelled(rows_of[split], task.columns["label"])
 
-    return [flag for flag, names in uses.items() if all(map(is_labelled, names))]
+    return [flag for flag, splits in uses.items() if all(map(is_labelled, splits))]
 
 
 def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str, dict[str, str]]:
     """Labels and predictions of the scored rows by split, as numbers with spaces between them."""
-    task, found = get_task(name), {}
+    task = get_task(name)
+    found = {}
 
     def number_of(row: dict) -> str:
         if task.regression:
             return str(row["score"])  # whole: digits decide a correlation of answers that differ little
-        return str(task.label_names.index(row["label"]) if task.label_names else row["label"])
+        if task.label_names:
+            return str(task.label_names.index(row["label"]))
+        return str(row["label"])
 
     for prefix, splits in (("eval_", task.validation_splits), ("", task.test_splits)):
         for split in splits:
-            path = output_dir / f"{prefix}predictions{'' if len(splits) == 1 else f'_{split}'}.jsonl"
+            suffix = "" if len(splits) == 1 else f"_{split}"
+            path = output_dir / f"{prefix}predictions{suffix}.jsonl"
             if path.is_file():
                 rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
                 labels = load_task(task, data_dir)[split][task.columns["label"]][:]

@@ -32,7 +32,8 @@ def point(x: float, y: float, lowest: float, highest: float) -> dict:
 
 
 def figure_2_left(cells: Cells) -> dict:
-    splits, panels = {column.label: cells.split(column) for column in COLUMNS.values()}, {}
+    splits = {column.label: cells.split(column) for column in COLUMNS.values()}
+    panels = {}
     for name, curve in cells.transfer().items():
         found = {number: describe_scores(scores) for number, scores in curve.items()}
         points = [point(number, *(of[key] for key in ("median", "lowest", "highest"))) for number, of in found.items()]

@@ -45,7 +45,7 @@ def model_name(model: str) -> str:
     return f"{'LSTM' if config.model_type == 'gpt1-lstm' else 'GPT-1'} ({layers}, {width} wide)"
 
 
-# ---- What tells models and data from others
+# ---- Fingerprints of models and data
 
 
 @cache
@@ -67,8 +67,11 @@ def data_fingerprint(data_dir: str | None, folders: tuple[str, ...]) -> dict[str
     if data_dir is None:
         return "hub"
     candidates = [*(Path(data_dir, folder) for folder in folders), Path(data_dir)]
-    found = [sorted(path for path in folder.glob("*") if path.is_file()) for folder in candidates]
-    return {path.name: checksum_of_file(path) for path in next(filter(None, found), ())}
+    for folder in candidates:
+        files = sorted(path for path in folder.glob("*") if path.is_file())
+        if files:
+            return {path.name: checksum_of_file(path) for path in files}
+    return {}
 
 
 @cache
@@ -77,7 +80,10 @@ def text_fingerprint(sources: tuple[str, ...]) -> list[str]:
     found: set[Path] = set()
     for source in sources:
         path = Path(source)
-        found |= set(path.rglob("*") if path.is_dir() else map(Path, glob.glob(source, recursive=True)))
+        if path.is_dir():
+            found.update(path.rglob("*"))
+        else:
+            found.update(map(Path, glob.glob(source, recursive=True)))
     return sorted(checksum_of_file(path) for path in found if path.is_file())
 
 

@@ -73,17 +73,20 @@ class Estimate:
 
 def estimate(scores: Scores) -> Estimate:
     """The mean of some scores with its errors."""
-    all_scores, number = np.stack([scores[seed] for seed in sorted(scores)]), len(scores)
-    values, resampled = all_scores[:, 0], all_scores[:, 1:]
-    seeds = float(values.var(ddof=1) / number) if number > 1 else None
-    of_mean, floor = resampled.mean(axis=0).var(ddof=1), 0.0
+    num_seeds = len(scores)
+    all_scores = np.stack([scores[seed] for seed in sorted(scores)])  # [seeds, 1 + NUM_RESAMPLES]
+    values = all_scores[:, 0]
+    resampled = all_scores[:, 1:]
+    seeds = float(values.var(ddof=1) / num_seeds) if num_seeds > 1 else None
+    of_mean = resampled.mean(axis=0).var(ddof=1)
     if np.isnan(of_mean):
-        return Estimate(float(values.mean()), number, seeds, None)
+        return Estimate(float(values.mean()), num_seeds, seeds, None)
     rows = of_mean
-    if number >= FEWEST_SEEDS:
-        floor = of_rows_and_seeds(of_mean, resampled.var(axis=1, ddof=1).mean(), number)
+    floor = 0.0
+    if num_seeds >= FEWEST_SEEDS:
+        floor = of_rows_and_seeds(of_mean, resampled.var(axis=1, ddof=1).mean(), num_seeds)
         rows = np.maximum(of_mean - floor, 0.0)  # the variance of the seeds has the floor already
-    return Estimate(float(values.mean()), number, seeds, float(rows), float(floor))
+    return Estimate(float(values.mean()), num_seeds, seeds, float(rows), float(floor))
 
 
 def of_rows_and_seeds(of_mean: np.ndarray | float, of_each: np.ndarray | float, num_seeds: int) -> np.ndarray:
@@ -178,4 +181,7 @@ def constant_answer(labels: str, metric: str) -> float:
     gold = np.array(labels.split(), dtype=np.float64)
     if metric == "f1":
         return float(100 * 2 * gold.mean() / (1 + gold.mean()))
-    return float(100 * np.unique(gold, return_counts=True)[1].max() / len(gold)) if metric == "accuracy" else 0.0
+    if metric == "accuracy":
+        _, counts = np.unique(gold, return_counts=True)
+        return float(100 * counts.max() / len(gold))
+    return 0.0  # a correlation

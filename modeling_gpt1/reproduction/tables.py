@@ -152,8 +152,9 @@ class Cells:
         if key in AVERAGES:
             of_columns = [self.scores(averaged, place) for averaged in self.averaged[key]]
             return average(of_columns) if of_columns else {}
-        column, found = COLUMNS[key], {}
+        column = COLUMNS[key]
         split = self.split(column)
+        found = {}
         for cell in self.of(column.task, place):
             if has_failed(cell):
                 continue
@@ -161,7 +162,8 @@ class Cells:
             if math.isfinite(score):
                 answers = answers_of(cell, column.splits(split))
                 resampled = [resample(rows["labels"], rows["predictions"], column.metric) for rows in answers]
-                found[cell["seed"]] = np.append(score, np.mean(resampled or [[math.nan] * NUM_RESAMPLES], axis=0))
+                mean_resampled = np.mean(resampled, axis=0) if resampled else np.full(NUM_RESAMPLES, math.nan)
+                found[cell["seed"]] = np.append(score, mean_resampled)
         return found
 
     def failed(self, key: str, place: str | int) -> list[int]:
@@ -201,11 +203,14 @@ class Cells:
         The ends are rows of table 5: −1 layers is the row without pre-training, all layers is the full method.
         """
         places = {-1: "without_pretraining", self.num_layers: "full"}
-        numbers = {place for cell in self.fine_tuning if isinstance(place := place_of(cell), int)}
+        measured_places = {place_of(cell) for cell in self.fine_tuning}
+        numbers = {place for place in measured_places if isinstance(place, int)}
         curves = {}
         for key, column in COLUMNS.items():
             if key not in PARTS and any(self.scores(key, number) for number in numbers):
-                found = {n: self.scores(key, places.get(n, n)) for n in sorted({*numbers, *places})}
+                found = {
+                    number: self.scores(key, places.get(number, number)) for number in sorted({*numbers, *places})
+                }
                 curves[column.label] = {number: scores for number, scores in found.items() if scores}
         return curves
 
@@ -255,7 +260,9 @@ def plain(value: object) -> str:
         return ", ".join(map(plain, value))
     if value is None or isinstance(value, str):
         return value or "unknown"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else json.dumps(value, default=str)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return json.dumps(value, default=str)
 
 
 def answers_of(cell: Mapping, splits: Sequence[str]) -> list[Mapping[str, str]]:

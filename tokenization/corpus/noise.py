@@ -11,7 +11,7 @@ Masks are drawn by transformers' [`DataCollatorForLanguageModeling`]. What trans
 
 As in these papers a "sentence" of a pair is a span of contiguous text, not a linguistic one: a block is cut in two.
 
-The noise of a row depends on the seed, the pass through the data and the row's tokens alone. So it is the same in a
+The noise of a row depends on the seed, the epoch and the row's tokens alone. So it is the same in a
 resumed run, for any number of workers and processes, and for any cut of an update into micro-batches.
 
 Shapes: B rows, T tokens.
@@ -29,7 +29,7 @@ from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBas
 
 from ..rows.columns import IGNORED_LABEL
 
-EVALUATION = -1  # the pass whose noise an evaluation has
+EVALUATION = -1  # the epoch whose noise an evaluation has
 MASKED_SHARE = 0.3  # of BART's tokens
 MEAN_SPAN = 3.0  # tokens, λ of BART's Poisson distribution
 CONTINUES, IS_RANDOM = 0, 1  # BERT's next-sentence labels in transformers
@@ -52,19 +52,19 @@ class NoiseCollator:
         self.tokenizer = tokenizer
         self.seed = seed
         self.blocks = blocks
-        # In shared memory, because a worker that lasts for several passes has a copy of the collator.
-        self._pass = torch.zeros((), dtype=torch.int64).share_memory_()
+        # In shared memory, because a worker that lasts for several epochs has a copy of the collator.
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._masks = DataCollatorForLanguageModeling(tokenizer)
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the noise of a pass through the data."""
-        self._pass.fill_(epoch)
+        """Chooses the noise of an epoch."""
+        self._epoch.fill_(epoch)
 
     def for_evaluation(self, blocks: Sequence[Mapping]) -> "NoiseCollator":
         """A copy for other blocks, with the same noise at each evaluation."""
         other = copy.copy(self)
         other.blocks = blocks
-        other._pass = torch.tensor(EVALUATION)
+        other._epoch = torch.tensor(EVALUATION)
         return other
 
     def __call__(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
@@ -87,7 +87,7 @@ class NoiseCollator:
         raise NotImplementedError
 
     def _generator(self, ids: list[int]) -> torch.Generator:
-        key = f"{self.seed} {int(self._pass)}".encode()
+        key = f"{self.seed} {int(self._epoch)}".encode()
         digest = hashlib.blake2b(np.asarray(ids, dtype=np.int64).tobytes(), key=key, digest_size=8).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
 
@@ -113,7 +113,7 @@ class NoiseCollator:
 
 
 class MaskedCollator(NoiseCollator):
-    """RoBERTa: `[CLS] block [SEP]` with masks that are drawn anew in each pass.
+    """RoBERTa: `[CLS] block [SEP]` with masks that are drawn anew in each epoch.
 
     Of the tokens 15 % are labels: 80 % of them are replaced by `[MASK]`, 10 % by a random token, 10 % stay.
 

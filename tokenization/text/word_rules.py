@@ -81,7 +81,8 @@ UNCASED = (
     r"\u0c00-\u0c7f\u0c80-\u0cff\u0d80-\u0df4\u1200-\u137c\u2e80-\u2fd5\u3003-\u3007\u3021-\u3029\u3031-\u30ff"
     r"\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 )
-SMALL, CAPITAL = rf"\p{{Ll}}{UNCASED}", rf"\p{{Lu}}{UNCASED}"
+SMALL = rf"\p{{Ll}}{UNCASED}"
+CAPITAL = rf"\p{{Lu}}{UNCASED}"
 LETTER = rf"\p{{Ll}}\p{{Lu}}{UNCASED}"
 
 # Words that keep their full stop.
@@ -101,7 +102,9 @@ KEEP_LAST = "doin goin havin lovin nothin nuthin ol somethin"
 EMOTICONS = r":[01DOPXopx3>]|<3+|=[3D]|[<>]\.<|>\.>"
 
 # Words that split before a contraction; each also with a capital first letter.
-PERSONS, QUESTIONS, POINTERS = "i you he she it we they", "who what when where why how there that this", "these those"
+PERSONS = "i you he she it we they"
+QUESTIONS = "who what when where why how there that this"
+POINTERS = "these those"
 SUBJECTS = f"{PERSONS} {QUESTIONS} {POINTERS}"
 PLURALS = "you we they who what when where why how there these those"
 PAST_MODALS = "could might must should would"
@@ -110,11 +113,23 @@ NEGATED = f"{MODALS} ai are is was were have has dare"
 HAVE = f"{PLURALS} i not {PAST_MODALS}"
 BEFORE_D = "i you he it we they who what when where why how there that this these those"
 BEFORE_S = f"he she {QUESTIONS}"
-CONTRACTIONS = [(NEGATED, "n't|nt"), (MODALS, "ntve"), (SUBJECTS, "'ll|'d|llve|dve")]
-CONTRACTIONS += [("you it they " + QUESTIONS + " " + POINTERS, "ll"), (BEFORE_D, r"d(?!\.)|(?<!I)d\.")]
-CONTRACTIONS += [(BEFORE_S, r"s\.?"), (HAVE, "'ve|ve"), (PLURALS, "'re")]
-CONTRACTIONS += [("you they what when where why how there these those", "re"), ("i", r"'m|ma?\.?"), ("can", "not")]
-CONTRACTIONS += [("gon", "na"), ("got", "ta"), ("how", "'d"), ("c'm", "on")]
+CONTRACTIONS = [
+    (NEGATED, "n't|nt"),
+    (MODALS, "ntve"),
+    (SUBJECTS, "'ll|'d|llve|dve"),
+    (f"you it they {QUESTIONS} {POINTERS}", "ll"),
+    (BEFORE_D, r"d(?!\.)|(?<!I)d\."),
+    (BEFORE_S, r"s\.?"),
+    (HAVE, "'ve|ve"),
+    (PLURALS, "'re"),
+    ("you they what when where why how there these those", "re"),
+    ("i", r"'m|ma?\.?"),
+    ("can", "not"),
+    ("gon", "na"),
+    ("got", "ta"),
+    ("how", "'d"),
+    ("c'm", "on"),
+]
 FIRST_LETTERS = "th wi as yd cm nog"  # of these words, common ones first; a word tries the letters of one group
 
 
@@ -169,7 +184,8 @@ def _character_table():
 
 def _double_array(table):
     """The table as sentencepiece's character map: length, double-array trie over UTF-8, texts ended by a zero byte."""
-    texts, places = bytearray(), {}
+    texts = bytearray()
+    places = {}
     for text in dict.fromkeys(table.values()):
         places[text] = len(texts)
         texts += text.encode() + b"\0"
@@ -179,7 +195,10 @@ def _double_array(table):
         for byte in character.encode():
             node = node.setdefault(byte, {})
         node[0] = places[text]
-    units, open_nodes, free, bases = {0: 0}, [(0, 0, trie)], 0, set()
+    units = {0: 0}
+    open_nodes = [(0, 0, trie)]  # place, label and children of each
+    free = 0
+    bases = set()
     while open_nodes:
         place, label, node = open_nodes.pop(0)
         base = free
@@ -189,8 +208,10 @@ def _double_array(table):
         bases.add(base)  # two nodes with the same base would find each other's children
         units[place] = label | (place ^ base) << 10 | (0 in node) << 8
         for byte, child in node.items():
-            units[base ^ byte] = child | 1 << 31 if byte == 0 else 0  # the bit tells a value from a node
-            if byte:
+            if byte == 0:
+                units[base ^ byte] = child | 1 << 31  # the bit tells a value from a node
+            else:
+                units[base ^ byte] = 0  # until it is its turn
                 open_nodes.append((base ^ byte, byte, child))
     size = (max(units) // 256 + 1) * 256
     array = struct.pack(f"<{size}I", *(units.get(place, 0) for place in range(size)))

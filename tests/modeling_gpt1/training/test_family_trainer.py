@@ -82,7 +82,7 @@ def test_a_resumed_run_is_the_whole_run_to_the_bit(make_family_pretraining_train
     for name, weight in weights_of(whole).items():
         assert torch.equal(weight, resumed.model.get_parameter(name)), name
     assert log_of(resumed) == log_of(whole)
-    noise_of = getattr(resumed.data_collator, "_pass", None)
+    noise_of = getattr(resumed.data_collator, "_epoch", None)
     assert noise_of is None or noise_of.item() == 1
 
 
