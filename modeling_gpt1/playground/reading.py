@@ -251,7 +251,7 @@ def show_sequence(opened: Opened, ids: list[int], index: int, texts: dict) -> li
     shown = []
     for piece, kind, loss in zip(pieces, kinds, losses, strict=True):
         if kind == "control":
-            shown.append(ShownToken(piece, kind, loss))
+            shown.append(ShownToken(piece.removesuffix(END_OF_WORD), kind, loss))
         elif piece == NEWLINE:
             shown.append(ShownToken("↵", kind, loss))
         else:
