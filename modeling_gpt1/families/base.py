@@ -5,6 +5,7 @@ answer: `gpt1.py` for this package's models, `decoder.py`, `encoder.py` and `enc
 transformers. A new family is a class or an object in one of them, and a line in `families/__init__.py`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -37,7 +38,7 @@ PAIRS = ("entailment", "similarity")
 
 
 @dataclass(frozen=True)
-class Family:
+class Family(ABC):
     """How the models of a family are opened, made, checked, trained, scored and described.
 
     A general family, such as that of all decoders that have none of their own, has neither `config_class` nor
@@ -95,13 +96,13 @@ class Family:
         """Whether the collator of pre-training draws from all blocks, so that a stream of them is not enough."""
         return False
 
+    @abstractmethod
     def has_head_for(self, traversal: str, config: PreTrainedConfig) -> bool:
         """Whether a folder with this configuration can be opened with a task head for this traversal."""
-        raise NotImplementedError
 
+    @abstractmethod
     def describes(self, config: PreTrainedConfig) -> bool:
         """Whether a configuration is of this family."""
-        raise NotImplementedError
 
     # ---- What a model or its configuration has
 
@@ -109,13 +110,13 @@ class Family:
         """Whether a saved model has a task head, as its configuration tells."""
         return any(name.endswith(TASK_MODELS) for name in config.architectures or ())
 
+    @abstractmethod
     def has_task_head(self, model: PreTrainedModel) -> bool:
         """Whether a model has a task head."""
-        raise NotImplementedError
 
+    @abstractmethod
     def has_lm_head(self, model: PreTrainedModel) -> bool:
         """Whether a model predicts tokens."""
-        raise NotImplementedError
 
     def has_auxiliary_loss(self, model: PreTrainedModel) -> bool:
         """Whether a model has both heads, so that language modelling can be the auxiliary objective of a task."""
@@ -131,26 +132,27 @@ class Family:
 
     # ---- Opening
 
+    @abstractmethod
     def open_config(self, checkpoint: str, trust_remote_code: bool = False) -> PreTrainedConfig:
         """The configuration of a folder or hub id, with the task's fields: None if it has no task."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open_tokenizer(self, name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
         """The tokenizer of a folder or hub id, which can pad, and reads text as text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open_language_model(self, checkpoint: str, **options: Any) -> PreTrainedModel:
         """The model of a folder or hub id that predicts tokens, to continue texts or to score them.
 
         Args:
             options: those of `from_pretrained`.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def open_for_pretraining(self, checkpoint: str) -> PreTrainedModel:
         """The model of a folder or hub id with all heads of its pre-training."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open_task_model(
         self,
         checkpoint: str,
@@ -167,7 +169,6 @@ class Family:
             trust_remote_code: run the code that the model brings.
             gets_adapter: whether an adapter of PEFT will lie on it.
         """
-        raise NotImplementedError
 
     # ---- Making
 
@@ -184,9 +185,9 @@ class Family:
         positions = SIZES["max_position_embeddings"] + self.num_added
         return {**SIZES, "max_position_embeddings": positions, **self.fields}
 
+    @abstractmethod
     def fields_of_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
         """Fields of a fresh configuration that follow from the tokenizer."""
-        raise NotImplementedError
 
     def with_own_names(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields with the configuration's own names where the class does not know the common ones."""
@@ -251,20 +252,21 @@ class Family:
         """Makes batches of blocks of text; a seed and all blocks matter where it masks tokens or pairs segments."""
         return BlockCollator(tokenizer)
 
+    @abstractmethod
     def check_pretraining(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         """Checks that model and tokenizer fit together, and completes each from the other.
 
         Raises:
             ValueError: the vocabularies do not fit.
         """
-        raise NotImplementedError
 
     # ---- Fine-tuning
 
+    @abstractmethod
     def check_head(self, checkpoint: str, config: PreTrainedConfig, task: Task) -> None:
         """Refuses a checkpoint with a task head for other classes than the task's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finetuning_collator(
         self,
         config: PreTrainedConfig,
@@ -282,8 +284,8 @@ class Family:
             pad_to_multiple_of: pad the length of a batch to a multiple of this.
             both_orders: read a similarity pair in both orders where the family does not always do so.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def complete_task_model(
         self,
         model: PreTrainedModel,
@@ -292,8 +294,8 @@ class Family:
         max_length: int | None = None,
     ) -> None:
         """Completes a model that was opened for a task from its tokenizer, and the collator from the model."""
-        raise NotImplementedError
 
+    @abstractmethod
     def check_finetuning(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, collator: Callable
     ) -> None:
@@ -302,10 +304,10 @@ class Family:
         Raises:
             ValueError: vocabularies, traversals, labels or lengths differ, or the scores depend on the padding.
         """
-        raise NotImplementedError
 
     def complete_adapter(self, peft_config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
         """Completes the configuration of an adapter of PEFT, in place."""
+        return  # most families need nothing more
 
     # ---- Scores and losses
 
@@ -313,6 +315,7 @@ class Family:
         """Whether a model's loss is computed as the trainers know it: a subclass may add to it."""
         return True
 
+    @abstractmethod
     def scores_of(self, model: torch.nn.Module, own_model: PreTrainedModel | None = None) -> Callable:
         """What gives a task's scores when it is called with a whole batch.
 
@@ -320,7 +323,6 @@ class Family:
             model: what is called: the model, or a wrapper such as DistributedDataParallel.
             own_model: the model without wrapper. Default: `model`.
         """
-        raise NotImplementedError
 
     def task_logits(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """A task's scores in the output of `scores_of`, `[B, K]`, or `[B, C]` of choices."""
@@ -373,9 +375,9 @@ class Family:
             return "multiple-choice" if has_choices(self.traversal_of(model)) else "text-classification"
         return self.pretraining_tag(model)
 
+    @abstractmethod
     def pretraining_tag(self, model: PreTrainedModel) -> str | None:
         """The hub's name of what a model without a task head does."""
-        raise NotImplementedError
 
     def traversal_of(self, model: PreTrainedModel) -> str | None:
         """The traversal of a model's task; None if another program fine-tuned it."""

@@ -4,6 +4,7 @@ Their sequences are what their tokenizers write around one text or a pair.
 """
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -59,9 +60,9 @@ class ClassifierFamily(Family):
         is_of_type = self.config_class is None or config.model_type == self.config_class.model_type
         return is_of_type and self.is_of_kind(config)
 
+    @abstractmethod
     def is_of_kind(self, config: PreTrainedConfig) -> bool:
         """Whether a configuration is of a model that works as those of the family do."""
-        raise NotImplementedError
 
     # ---- What a model or its configuration has
 
