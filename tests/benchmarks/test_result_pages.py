@@ -28,10 +28,14 @@ def test_a_table_with_another_figure_is_found():
     assert pages.fill(wrong) == text
 
 
-@pytest.mark.parametrize("page", RESULT_PAGES, ids=lambda page: page.stem)
+# The index, and the full record of the benchmarks, which has no picture of its own: speed.md draws it.
+WITHOUT_PICTURE = ("index", "benchmarks")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in RESULT_PAGES if page.stem not in WITHOUT_PICTURE], ids=lambda page: page.stem
+)
 def test_a_page_has_a_picture(page):
-    if page.stem in ("index", "benchmarks"):
-        pytest.skip("it links to the pages that have one")
     assert "](../pictures/" in page.read_text(encoding="utf-8")
 
 
