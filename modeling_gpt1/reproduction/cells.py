@@ -4,12 +4,15 @@ import hashlib
 import itertools
 import json
 import math
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+
+import yaml
 
 from tokenization import Task, get_task, load_task
 from tokenization.errors import UserError
@@ -26,6 +29,16 @@ from .tuning import TUNING_SEED, Condition, Trial, trials_of
 COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")
 MODEL_TYPES = {"model": "gpt1", "lstm_model": "gpt1-lstm"}  # by the argument that names the model
 PARTS = {"race": ("race-middle", "race-high")}  # on which the model of the whole task is scored too
+# The settings of a run that a reader of its result asks for, defaults included.
+REPORTED_SETTINGS = (
+    "num_train_epochs",
+    "per_device_train_batch_size",
+    "learning_rate",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "weight_decay",
+    "max_length",
+)
 # The settings of fine-tuning that choose rows.
 ROW_SETTINGS = ("max_train_samples", "max_eval_samples", "max_predict_samples", "data_seed")
 Run = Callable[[list[str]], None]
@@ -165,7 +178,8 @@ class FineTuning:
     def run_on_cut(self, run: Run, work: Path) -> dict:
         """Trains on the training rows without a part, and scores that part. A trial that diverges has no score."""
         write_cut(get_task(self.task), self.arguments.data_dir, work / "data")
-        return {"metrics": self.run(str(work / "data"), run, work)["metrics"]}
+        result = self.run(str(work / "data"), run, work)
+        return {name: result[name] for name in ("metrics", "ran_with") if name in result}
 
 
 def fine_tuning_cell(
@@ -284,6 +298,12 @@ def with_models(arguments: ReproduceArguments, trained: dict[str, Cell], folder:
 # ---- The commands of a cell, and what is read of their files
 
 
+def readable_command(command: list[str], work: str) -> str:
+    """A cell's command as a person types it; the folder that is gone afterwards is called WORK."""
+    words = ["gpt1", *command[len(COMMAND) :]]
+    return shlex.join([word.replace(work, "WORK") for word in words])
+
+
 def pretrain(given: list[str], output_dir: Path, run: Run, work: Path) -> dict:
     """Trains in a folder that stays, from its newest checkpoint."""
     where = ["--output_dir", str(output_dir), "--resume_from_checkpoint", "auto", "--disable_tqdm", "true"]
@@ -317,9 +337,10 @@ def fine_tune(
             f"{' and '.join(get_task(task).validation_splits)}. Add them to the task's folder."
         )
     try:
-        result = {"metrics": metrics_of(task, *model, "--do_train")}
+        metrics = metrics_of(task, *model, "--do_train")
     except RunDiverged:  # an outcome of the settings and the seed, as any other run that fails to train
         return {"metrics": {}, **about_training(task_loss=math.nan)}
+    result = {"metrics": metrics, "ran_with": reported_settings(work / task)}
     if answers := read_answers(task, data_dir, work / task):
         history = read_json(work / task / "trainer_state.json").get("log_history", [])
         result |= {"answers": answers, **about_training(loss_of_last_epoch(history))}
@@ -328,6 +349,17 @@ def fine_tune(
         if data_dir is None or any(Path(data_dir).rglob(f"{part.removeprefix('race-')}_*")):
             result.setdefault("parts", {})[part] = metrics_of(part, "--model", str(work / task))
     return result
+
+
+def reported_settings(output_dir: Path) -> dict:
+    """What a finished run trained with: the settings of its run.yaml, and λ and the longest sequence of its model."""
+    settings = yaml.safe_load((output_dir / "run.yaml").read_text(encoding="utf-8"))
+    config = read_json(output_dir / "config.json")
+    reported = {name: settings[name] for name in REPORTED_SETTINGS}
+    if reported["max_length"] is None:
+        reported["max_length"] = config.get("max_position_embeddings")  # none in an LSTM, which has no limit
+    reported["lm_coef"] = config["lm_coef"]
+    return reported
 
 
 def fit_baseline(

@@ -42,6 +42,7 @@ from .cells import (
     conditions_of,
     plan,
     pretraining_cells,
+    readable_command,
     tuning_cells,
     with_models,
 )
@@ -143,7 +144,7 @@ class CellStore:
 
     def _run_locked(self, cell: Cell) -> str:
         start = time.monotonic()
-        words: list[str] = []
+        commands: list[list[str]] = []
         log_path = self.place("logs", f"{cell.key}.log")
         # Every attempt has its own folder: processes of a killed attempt may still be writing into theirs.
         own_folder = TemporaryDirectory(prefix=f"{cell.key}-", dir=self.place("work"), ignore_cleanup_errors=True)
@@ -151,17 +152,20 @@ class CellStore:
             with own_folder as work, log_path.open("w", encoding="utf-8") as log:
 
                 def run(command: list[str]) -> None:
-                    words.extend(command)
+                    commands.append(command)
                     self.run_command(command, log)
 
                 result = cell.run(run, Path(work))
+                told_commands = [readable_command(command, work) for command in commands]
         except Exception as error:  # whatever the error is, the other cells go on
             self.failures[cell.key] = describe_failure(error, log_path)
             return f"FAILED, {self.failures[cell.key]}"
         seconds = round(time.monotonic() - start, 1)
-        accelerator = None if "--use_cpu" in words else accelerator_name()
+        uses_cpu = any("--use_cpu" in command for command in commands)
+        accelerator = None if uses_cpu else accelerator_name()
         machine = accelerator or processor_name()
         content = {**cell.facts, **cell.about, **result, "seconds": seconds, "machine": machine}
+        content["commands"] = told_commands
         write_json(self.place("cells", f"{cell.key}.json"), content)
         for left in self.place("work").glob(f"{cell.key}-*"):  # of attempts that were killed
             shutil.rmtree(left, ignore_errors=True)

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -74,6 +75,11 @@ else:
     if "--do_predict" in words:
         results["predict_accuracy"] = score + 0.2
     output.mkdir(parents=True)
+    rate = float(value("--learning_rate")) if "--learning_rate" in words else 6.25e-5
+    settings = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32, "learning_rate": rate}
+    settings |= {"lr_scheduler_type": "linear", "warmup_steps": 0.002, "weight_decay": 0.01, "max_length": None}
+    (output / "run.yaml").write_text(json.dumps({"model": "m", **settings}))
+    (output / "config.json").write_text(json.dumps({"lm_coef": 0.5, "max_position_embeddings": 64}))
 (output / "all_results.json").write_text(json.dumps(results))
 """
 
@@ -234,9 +240,17 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
         ("transfer", 1, None, transformer),
     ]
     cell = cells["rte-full-seed3"]
+    at = common.index("--save_strategy")
+    given = ["finetune", "--task", "rte", *common[:at], "WORK/rte", *common[at:], *model, *uses]
     assert cell.pop("seconds") < 60
     assert cell.pop("metrics")["eval_accuracy"] == 0.53
     assert cell.pop("machine") == processor_name()
+    assert cell.pop("commands") == [shlex.join(["gpt1", *given])]
+    assert cell.pop("ran_with") == {
+        **{"num_train_epochs": 3.0, "per_device_train_batch_size": 32, "learning_rate": 5e-4},
+        **{"lr_scheduler_type": "linear", "warmup_steps": 0.002, "weight_decay": 0.01},
+        **{"max_length": 64, "lm_coef": 0.5},
+    }
     files = {path.name: checksum_of_file(path) for path in (data_dir / "rte").iterdir()}
     assert cell == {
         **{"kind": "fine_tuning", "task": "rte", "variant": "full", "n_transfer": None, "lm_coef": None, "seed": 3},
