@@ -1,10 +1,11 @@
-r"""Draws the curves of training runs: loss, held-out perplexity, learning rate, gradient norm and throughput.
+r"""Draws the curves of training runs: losses, perplexity, scores, learning rate, gradient norm and throughput.
 
     gpt1 plot runs/books --output_file curves.png
     gpt1 plot runs/small runs/large --output_file curves.png
 
 A run is an output folder: the `trainer_state.json` of the folder or of its newest checkpoint is read, so that a run
-that is still going on is drawn up to its last checkpoint. Needs matplotlib: the extra `plot`.
+that is still going on is drawn up to its last checkpoint, and a stopped one up to where it stopped. Needs matplotlib:
+the extra `plot`.
 """
 
 import json
@@ -20,9 +21,11 @@ from tokenization.errors import UserError
 from ..storage.writing import atomic_file
 from .arguments import parser_of
 
-# Title by metric.
+# Title by metric. The scores of an evaluation are not listed: each has a panel.
 PANELS = {
     "loss": "training loss",
+    "task_loss": "task loss",
+    "lm_loss": "auxiliary loss",
     "eval_perplexity": "held-out perplexity",
     "eval_mlm_loss": "held-out loss of masked tokens",
     "eval_denoising_loss": "held-out loss of restored tokens",
@@ -31,6 +34,9 @@ PANELS = {
     "tokens_per_second": "tokens per second",
     "mfu": "model FLOP utilisation",
 }
+HELD_OUT = ("eval_perplexity", "eval_mlm_loss", "eval_denoising_loss")
+# Endings of what an evaluation logs beside its loss and scores.
+NO_SCORES = ("_runtime", "_per_second", "_time", "_task_loss", "_lm_loss")
 LOGARITHMIC = ("eval_perplexity", "grad_norm")
 ENDINGS = (".png", ".svg", ".pdf")
 LOG = "trainer_state.json"
@@ -58,14 +64,41 @@ def read_run(folder: Path) -> list[dict]:
     folders = [folder] if newest is None else [folder, Path(newest)]
     paths = [path / LOG for path in folders if (path / LOG).exists()]
     if not paths:
-        raise UserError(f"{folder} has no log, {LOG}. Pass the `--output_dir` of a run.")
+        raise UserError(
+            f"{folder} has no log, {LOG}, which a run writes with its first checkpoint and when it ends or is "
+            "interrupted. Pass the `--output_dir` of a run."
+        )
     states = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     return max(states, key=lambda state: state["global_step"])["log_history"]
 
 
 def has_figure(record: dict, key: str) -> bool:
     """Whether a record of a log has a finite figure of a metric."""
-    return math.isfinite(record.get(key, math.nan))
+    value = record.get(key)
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def panels_of(records: list[dict]) -> dict[str, str]:
+    """The title of each panel by its metric: the losses and scores of evaluations stand behind the training's losses.
+
+    A loss of pre-training stands there as a perplexity, or under the name of its objective.
+    """
+    keys = dict.fromkeys(key for record in records for key in record if key.startswith("eval_"))
+    scores = {key: title_of_score(key) for key in keys if key not in PANELS and not key.endswith(NO_SCORES)}
+    if any(key in keys for key in HELD_OUT):
+        scores.pop("eval_loss", None)
+    titles = {}
+    for key, title in PANELS.items():
+        if key == "learning_rate":
+            titles |= scores
+        titles[key] = title
+    return {key: title for key, title in titles.items() if any(has_figure(record, key) for record in records)}
+
+
+def title_of_score(key: str) -> str:
+    """What an evaluation's figure is called: `evaluation loss`, `accuracy`, `validation matched accuracy`."""
+    name = key.removeprefix("eval_").replace("_", " ")
+    return "evaluation loss" if name == "loss" else name
 
 
 def draw(runs: dict[str, list[dict]]):
@@ -76,7 +109,7 @@ def draw(runs: dict[str, list[dict]]):
     from matplotlib.figure import Figure  # imported only to draw
 
     records = [record for run in runs.values() for record in run]
-    shown = [key for key in PANELS if any(has_figure(record, key) for record in records)]
+    shown = panels_of(records)
     if not shown:
         raise UserError(f"Nothing has been logged yet by {', '.join(runs)}; see the --logging_steps of a run.")
     drawn = [record for record in records if any(key in record for key in shown)]
@@ -84,11 +117,11 @@ def draw(runs: dict[str, list[dict]]):
     x_key, x_label = ("num_input_tokens_seen", "tokens seen") if has_tokens else ("step", "updates")
     figure = Figure(figsize=(8, 2.7 * len(shown)), layout="constrained")
     panels = figure.subplots(len(shown), squeeze=False)[:, 0]
-    for axes, key in zip(panels, shown, strict=True):
+    for axes, (key, title) in zip(panels, shown.items(), strict=True):
         for name, run in runs.items():
             points = [(record[x_key], record[key]) for record in run if has_figure(record, key)]
             axes.plot([x for x, _ in points], [y for _, y in points], ".-", label=name)
-        axes.set(title=PANELS[key], xlabel=x_label, yscale="log" if key in LOGARITHMIC else "linear")
+        axes.set(title=title, xlabel=x_label, yscale="log" if key in LOGARITHMIC else "linear")
         axes.grid(alpha=0.3)
     figure.axes[0].legend()
     return figure

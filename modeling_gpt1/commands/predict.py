@@ -41,7 +41,7 @@ from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from .finetune.arguments import parse_columns
 from .models import OpenedModel, opening, read_with_model
-from .rows import check_labels, check_unknown, some_texts, warn_of_one_class
+from .rows import check_labels, check_unknown, describe_recall, some_texts, warn_of_one_class
 
 # A text that a spreadsheet would run; a number is none.
 FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@]")
@@ -212,7 +212,9 @@ class Prediction:
         for name in self.task.metrics:
             scores |= compute(name, predictions, labels)
         have = "has" if len(self.labelled) == 1 else "have"
-        return f"{counted(len(self.labelled), 'row')} {have} a label · {readable(scores)}"
+        line = f"{counted(len(self.labelled), 'row')} {have} a label · {readable(scores)}"
+        recall = describe_recall(predictions, labels, self.task)
+        return f"{line}\n{recall}" if recall else line
 
     def has_formulas(self) -> bool:
         kept = chain.from_iterable(self.rows[name] for name in self.args.keep)
@@ -231,7 +233,7 @@ def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task
         task, rows = read_rows(args, config, columns)
     except UserError as error:
         task, rows = read_rows(args, config, {**columns, "label": "no column"})
-        print(f"The predictions have no score. {error}", file=sys.stderr)
+        print(f"No score: {error}", file=sys.stderr)
     else:
         if args.metric_name or "label" in given:
             check_columns(args.file, rows.column_names, "label", task.columns["label"])
@@ -249,6 +251,7 @@ def read_rows(args: PredictionArguments, config: PreTrainedConfig, columns: dict
         delimiter=args.delimiter,
         regression=is_regression(config),
         label_names=list(config.id2label.values()),
+        hide_unknown_labels=True,
     )
     return check_labels(task, splits, config), splits["test"]
 

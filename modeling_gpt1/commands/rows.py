@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 from datasets import Dataset, DatasetDict
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from tokenization import Task
 from tokenization.errors import UserError
+from tokenization.rows.metrics import counts_of_recall
 from tokenization.text.control_tokens import unknown_share
+from tokenization.wording import MOST_LISTED, counted
 
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
@@ -61,3 +64,23 @@ def warn_of_one_class(counts: Counter, source: str) -> None:
             f"All {counts.total():,} rows of {source} are predicted as {min(counts)!r}. If that is wrong, fine-tune "
             "on more rows, for more epochs, with a lower or a higher --learning_rate, or from a pre-trained model."
         )
+
+
+def describe_recall(predictions: np.ndarray, labels: np.ndarray, task: Task) -> str:
+    """The recall of each class that has rows: `recall: happy 0.500 (1 of 2) · sad 1.00 (3 of 3)`.
+
+    Of many classes, those with the least. A task without named classes has none.
+
+    Args:
+        predictions, labels: ids of classes, `[N]`, or 0 and 1 for each class, `[N, K]`.
+    """
+    if not task.label_names:
+        return ""
+    found, of = counts_of_recall(predictions.astype(int), labels.astype(int), len(task.label_names))
+    ids = np.flatnonzero(of)
+    title = "recall"
+    if len(ids) > MOST_LISTED:
+        title = f"least recall of {counted(len(ids), 'class')}"
+        ids = ids[np.argsort(found[ids] / of[ids], kind="stable")][:MOST_LISTED]
+    shares = [f"{task.label_names[at]} {found[at] / of[at]:#.3g} ({found[at]:,} of {of[at]:,})" for at in ids]
+    return f"{title}: {' · '.join(shares)}"

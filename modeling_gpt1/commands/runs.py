@@ -37,6 +37,9 @@ RESULTS = (
     "eval_predictions.jsonl",
     "eval_predictions_validation_matched.jsonl",
     "eval_predictions_validation_mismatched.jsonl",
+    "confusion_matrix.png",
+    "confusion_matrix_validation_matched.png",
+    "confusion_matrix_validation_mismatched.png",
 )
 PRECISIONS = {"no": "float32", "bf16": "bfloat16"}
 NUM_LOGS = 10  # of a run that is shorter than that many logging_steps
@@ -201,8 +204,13 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
     trainer.add_callback(callback)
     try:
         result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
-    except KeyboardInterrupt:
-        raise explain_interruption(trainer) from None
+    except BaseException as error:
+        is_log_elsewhere = has_results or newest_whole_checkpoint(output) is not None
+        if trainer.state.log_history and not is_log_elsewhere:
+            trainer.save_state()  # for `gpt1 plot`
+        if isinstance(error, KeyboardInterrupt):
+            raise explain_interruption(trainer) from None
+        raise
     if callback.is_finished and has_results:
         trainer.state = TrainerState.load_from_json(str(output / "trainer_state.json"))
         return False

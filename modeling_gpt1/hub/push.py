@@ -24,6 +24,7 @@ logger = logging.get_logger(__name__)
 # Pickles run code when they are opened. A run's pickles, such as the optimizer's state in checkpoints, also hold paths
 # of this machine. NumPy's files can hold pickles too. Names that begin with "_" are of unfinished files, with ".env"
 # of files with tokens. TensorBoard's event files have this machine's name in theirs, and a run's settings its folders.
+# The predictions of an evaluation hold its texts, which the user may not want to publish.
 NEVER_PUSHED = (
     *("_*", "*/_*"),
     *("checkpoint-*", "*/checkpoint-*", "chck_*/*"),  # the latter have branches of their own
@@ -32,6 +33,7 @@ NEVER_PUSHED = (
     *("*.pth.*", "*.pkl.*", "*.dill", "*.p", "*.h5", "*.env"),
     "*events.out.tfevents.*",
     "*run.yaml",
+    "*eval_predictions*.jsonl",
 )
 # A token, with or without its HTTP header. The header matches to its end: a token may have blanks in it.
 SECRET = re.compile(r"Bearer\s.*|hf_(?!api\b|file_system\b|hub_\w+\b)[\w.-]+")

@@ -65,6 +65,20 @@ def describe_prediction(logits: torch.Tensor, task: Task) -> dict[str, Any]:
     return {"label": several if task.multi_label else task.label_names[int(logits.argmax())], "scores": of_class}
 
 
+def texts_and_label(row: dict[str, Any], task: Task) -> dict[str, Any]:
+    """A row's texts by their roles, a list where a role has several columns, and its label in words as `gold`."""
+    fields: dict[str, Any] = {}
+    for role, columns in task.columns.items():
+        if role != "label":
+            fields[role] = row[columns] if isinstance(columns, str) else [row[column] for column in columns]
+    label = row[task.columns["label"]]
+    if task.multi_label:
+        fields["gold"] = [name for name, holds in zip(task.label_names, label, strict=True) if holds]
+    else:
+        fields["gold"] = task.label_names[label] if task.label_names else label
+    return fields
+
+
 def number_of(record: dict, task: Task) -> float | list[float]:
     """A prediction as the place of its class, as 0 or 1 for each, or as a number."""
     found = record.get("label", record.get("score"))

@@ -99,7 +99,7 @@ def by_hand(kind: str, folder: Path) -> list[list[float]]:
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_a_fine_tuned_folder_predicts_as_transformers_does(kind, folders, capsys):
     output = folders / f"{kind}-tuned"
-    assert {path.name for path in output.iterdir()} == WRITTEN
+    assert {path.name for path in output.iterdir()} - {"confusion_matrix.png"} == WRITTEN  # which needs an extra
     results = json.loads((output / "eval_results.json").read_text(encoding="utf-8"))
     metrics = {"eval_pearson", "eval_spearmanr"} if kind == "regression" else {"eval_accuracy"}
     assert {"eval_loss", *metrics} <= results.keys()

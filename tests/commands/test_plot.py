@@ -56,6 +56,26 @@ def test_every_run_is_a_line_in_every_panel():
     assert {axes.get_xlabel() for axes in figure.axes} == {"tokens seen"}
 
 
+def test_a_fine_tuning_has_panels_of_its_losses_and_scores():
+    records = [
+        {"step": 1, "loss": 3.0, "task_loss": 1.0, "lm_loss": 4.0, "learning_rate": 0.1},
+        {"step": 2, "eval_loss": 2.5, "eval_accuracy": 0.75, "eval_task_loss": 0.5, "eval_runtime": 1.0},
+    ]
+    assert curves_of(plot.draw({"run": records})) == {
+        "training loss": [([1], [3.0])],
+        "task loss": [([1], [1.0])],
+        "auxiliary loss": [([1], [4.0])],
+        "evaluation loss": [([2], [2.5])],
+        "accuracy": [([2], [0.75])],
+        "learning rate": [([1], [0.1])],
+    }
+
+
+def test_scores_of_several_evaluated_splits_have_a_panel_each():
+    records = [{"step": 2, f"eval_{split}_f1": 0.5} for split in ("matched", "mismatched")]
+    assert list(curves_of(plot.draw({"run": records}))) == ["matched f1", "mismatched f1"]
+
+
 def test_what_a_run_has_not_logged_has_no_panel():
     records = [{"step": 2, "loss": 0.5, "grad_norm": math.nan}, {"step": 4, "loss": math.inf, "grad_norm": 1.5}]
     assert curves_of(plot.draw({"run": records})) == {"training loss": [([2], [0.5])], "gradient norm": [([4], [1.5])]}

@@ -13,6 +13,7 @@ import pytest
 from hub.stand_in import StandIn, faults_of_card, serve
 from huggingface_hub import ModelCard
 from support.launch import python_path
+from transformers.utils import is_matplotlib_available
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = {
@@ -21,7 +22,8 @@ FAULTS = {
 }
 SAVED = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 RESULTS = ["all_results.json", "eval_results.json", "train_results.json"]
-FINE_TUNED = sorted(["README.md", "trainer_state.json", "eval_predictions.jsonl", *SAVED, *RESULTS])
+PICTURES = ["confusion_matrix.png"] if is_matplotlib_available() else []
+FINE_TUNED = sorted(["README.md", "trainer_state.json", *PICTURES, *SAVED, *RESULTS])
 PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 ZIP_OF_TORCH, PICKLE_PROTOCOL = b"PK\x03\x04", b"\x80"
 REMEDY = "Mend the cause (`hf auth login` or HF_TOKEN gives a token that may write)"

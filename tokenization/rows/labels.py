@@ -296,6 +296,7 @@ def write_labels(
     split: str,
     bad_texts: dict[int, str] | None = None,
     skip_bad_rows: bool | None = None,
+    hide_unknown_labels: bool = False,
 ) -> Dataset:
     """The rows with ids or numbers in the column of the label; see [`LabelIds`].
 
@@ -309,6 +310,7 @@ def write_labels(
         split: the one that they are of.
         bad_texts: rows that lack a text, each with the column that should hold it.
         skip_bad_rows: whether rows that cannot be used are left out, not refused. `None`: that cannot be chosen.
+        hide_unknown_labels: whether a row of a test split whose label cannot be used stays without it.
 
     Raises:
         ValueError: rows lack a label or text that can be used.
@@ -318,7 +320,9 @@ def write_labels(
         first = next(iter(ids.id_of))
         logger.warning_once(f"{source}: labels are read as places of classes: 0 is {first!r}, and so on.")
     converted = _ConvertedRows(rows, labels, source, ids, bad_texts or {})
-    if converted.bad:
+    if converted.bad and hide_unknown_labels and ids.is_test:
+        converted.hide_unknown_labels()
+    elif converted.bad:
         converted.refuse_or_warn(skip_bad_rows)
     return converted.write()
 
@@ -360,6 +364,22 @@ class _ConvertedRows:
         if skip_bad_rows is not None and self.kept:
             or_skip = ", or pass `skip_bad_rows` to leave them out"
         raise UserError(f"{what} Correct or remove them{or_skip}.")
+
+    def hide_unknown_labels(self) -> None:
+        """Keeps the rows of a test split, whose labels that cannot be used are None; warns of them."""
+        if self._count_from_1():
+            self.refuse_or_warn(None)
+        first = sorted(self.bad)[:3]
+        shown = [f"row {row} has the unknown label {self.rows[row][self.column]!r}" for row in first]
+        if len(self.bad) > len(first):
+            shown.append(f"and {len(self.bad) - len(first):,} more do")
+        they_are = "It is" if len(self.bad) == 1 else "They are"
+        logger.warning(
+            f"{self.source}: {', '.join(shown)}. {they_are} predicted, but not scored. The label needs "
+            f"{self.ids.needed}."
+        )
+        self.bad = {}
+        self.kept = list(range(len(self.rows)))
 
     def _describe_bad(self) -> str:
         first = sorted(self.bad)[:3]

@@ -64,6 +64,35 @@ def spearmanr(predictions: np.ndarray, references: np.ndarray) -> float:
     return pearson(predicted_ranks, true_ranks)
 
 
+def confusion_matrix(predictions: np.ndarray, references: np.ndarray, num_classes: int) -> np.ndarray:
+    """How many examples of each true class (rows) are predicted as each class (columns), `[K, K]`.
+
+    Args:
+        predictions, references: ids of classes, `[N]`. An example whose reference is negative has no label.
+        num_classes: K.
+    """
+    counts = np.zeros((num_classes, num_classes), dtype=np.int64)
+    is_labelled = references >= 0
+    np.add.at(counts, (references[is_labelled], predictions[is_labelled]), 1)
+    return counts
+
+
+def counts_of_recall(
+    predictions: np.ndarray, references: np.ndarray, num_classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of each class, how many examples were found and how many there are, both `[K]`.
+
+    Args:
+        predictions, references: ids of classes, `[N]`, or 0 and 1 for each class, `[N, K]`.
+        num_classes: K.
+    """
+    if references.ndim == 1:
+        counts = confusion_matrix(predictions, references, num_classes)
+        return counts.diagonal(), counts.sum(1)
+    is_true = references == 1
+    return (is_true & (predictions == 1)).sum(0), is_true.sum(0)
+
+
 SCORES = {
     "accuracy": accuracy,
     "f1": f1,

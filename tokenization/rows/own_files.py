@@ -29,6 +29,7 @@ def load_files(
     label_names: Sequence[str] | None = None,
     delimiter: str | None = None,
     skip_bad_rows: bool = False,
+    hide_unknown_labels: bool = False,
 ) -> tuple[Task, DatasetDict]:
     """Reads your own files into a task that describes them, and their rows by split with class ids as labels.
 
@@ -47,6 +48,8 @@ def load_files(
         delimiter: what separates the cells of .csv and .tsv files. Default: a tab; in .csv found in the first line.
         skip_bad_rows: whether rows of train and validation without a text or a label that can be used are left out.
             Default: they are refused, all at once.
+        hide_unknown_labels: whether labels of test that cannot be used become None, with a warning. Default: they are
+            refused.
 
     Raises:
         ValueError: files, columns or labels are not what the task needs.
@@ -65,7 +68,7 @@ def load_files(
         classes = f"{counted(task.num_labels, 'class')} ({listed(task.label_names)})"
         raise UserError(f"{splits[0].source} has {classes}, but `num_labels` is {num_labels}. Correct one of them.")
     for split in splits:
-        own.write_labels(split, task, skip_bad_rows)
+        own.write_labels(split, task, skip_bad_rows, hide_unknown_labels)
     return task, DatasetDict({split.name: split.rows for split in splits})
 
 
@@ -219,7 +222,7 @@ class _OwnRows:
                 return class_names(usable, train.rows.features[self.label], where, num_labels)
         raise UserError("The classes are unknown without a train file. Pass one, or the model's `label_names`.")
 
-    def write_labels(self, split: _Split, task: Task, skip_bad_rows: bool) -> None:
+    def write_labels(self, split: _Split, task: Task, skip_bad_rows: bool, hide_unknown_labels: bool) -> None:
         """Gives a split the ids of its labels."""
         if split.labels is None:
             return
@@ -238,6 +241,7 @@ class _OwnRows:
             split=split.name,
             bad_texts=split.bad_texts,
             skip_bad_rows=None if split.is_test else skip_bad_rows,
+            hide_unknown_labels=hide_unknown_labels,
         )
 
 

@@ -12,24 +12,28 @@ import numpy as np
 import torch
 from datasets import Dataset, DatasetDict, load_dataset
 from transformers import PreTrainedTokenizerBase, set_seed
+from transformers.utils import is_matplotlib_available
 
 from tokenization import Task, TraversalCollator, get_task, load_files, load_task
 from tokenization.errors import UserError
 from tokenization.rows.columns import PLACE
+from tokenization.rows.metrics import confusion_matrix
+from tokenization.rows.tasks import predictions_from_logits
 from tokenization.wording import counted, listed
 
 from ... import GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
 from ...families import family_of_checkpoint, family_of_config
 from ...families.opening import without_reports
-from ...inference.predictions import describe_prediction
+from ...inference.predictions import describe_prediction, texts_and_label
 from ...storage.writing import atomic_file
 from ...training.arguments import seed_of_data
 from ...training.callbacks import readable
 from ...training.launch import check_launch, end_processes
 from .. import runs
 from ..arguments import CommandParser, parser_of
+from ..confusion import MOST_CLASSES, write_confusion
 from ..models import at_revision, check_model, opening
-from ..rows import MANY_ROWS, check_labels, check_unknown, some_texts, warn_of_one_class
+from ..rows import MANY_ROWS, check_labels, check_unknown, describe_recall, some_texts, warn_of_one_class
 from .arguments import DataArguments, StartArguments
 
 logger = logging.getLogger(__name__)
@@ -382,7 +386,12 @@ class FineTuningRun:
             if self.trainer.is_world_process_zero():
                 beginning = "eval_predictions" if use == "eval" else "predictions"
                 path = Path(self.args.output_dir, f"{beginning}{suffix}.jsonl")
-                self.write_predictions(path, output.predictions, rows, self.data_args.source_of(name))
+                source = self.data_args.source_of(name)
+                self.write_predictions(path, output.predictions, rows, source, with_texts=use == "eval")
+                if output.label_ids is not None and self.task.label_names:
+                    predictions = predictions_from_logits(self.task, output.predictions)
+                    picture = Path(self.args.output_dir, f"confusion_matrix{suffix}.png") if use == "eval" else None
+                    self.report_mistakes(predictions, output.label_ids, source, picture)
         if use == "eval":
             self.trainer.log(metrics)  # as `evaluate` does; the card reads the log
         else:
@@ -399,14 +408,31 @@ class FineTuningRun:
         is_complete = all(map(self.trainer.data_collator.is_labelled, rows.select_columns(label)))
         return rows if is_complete else rows.remove_columns(label)
 
-    def write_predictions(self, path: Path, predictions: np.ndarray, rows: Dataset, source: str) -> None:
-        """Writes a line per row. `index` is the row's place in the file, also behind rows that were skipped."""
+    def write_predictions(
+        self, path: Path, predictions: np.ndarray, rows: Dataset, source: str, with_texts: bool
+    ) -> None:
+        """Writes a line per row. `index` is the row's place in the file, also behind rows that were skipped.
+
+        Texts and labels are for those who look for mistakes.
+        """
         found = [describe_prediction(logits.double(), self.task) for logits in torch.from_numpy(predictions)]
         warn_of_one_class(Counter(str(of_row["label"]) for of_row in found if "label" in of_row), source)
         with atomic_file(path) as file:
-            for index, of_row in zip(rows[PLACE], found, strict=True):
-                file.write(json.dumps({"index": index, **of_row}, ensure_ascii=False) + "\n")
+            for row, of_row in zip(rows, found, strict=True):
+                record = {"index": row[PLACE]}
+                if with_texts:
+                    record |= texts_and_label(row, self.task)
+                file.write(json.dumps({**record, **of_row}, ensure_ascii=False, default=str) + "\n")
         logger.info(f"predictions of {counted(len(rows), 'row')} of {source}: {path}")
+
+    def report_mistakes(self, predictions: np.ndarray, labels: np.ndarray, source: str, picture: Path | None) -> None:
+        """Logs the recall of each class, and draws the confusion matrix where matplotlib is installed."""
+        logger.info(f"{source} · {describe_recall(predictions, labels, self.task)}")
+        names = self.task.label_names
+        is_wanted = picture is not None and not self.task.multi_label and len(names) <= MOST_CLASSES
+        if is_wanted and is_matplotlib_available():
+            write_confusion(picture, confusion_matrix(predictions, labels, len(names)), names)
+            logger.info(f"confusion matrix of {source}: {picture}")
 
     def publish(self) -> None:
         self.trainer.save_state()  # includes these evaluations

@@ -73,6 +73,7 @@ def test_what_is_never_pushed():
         *(".env", ".env.local", "data/.env", "_incomplete/x", "runs/_private/x", "runs/_x.json"),
         *("x.joblib", "x.npz", "runs/x.npy", "training_args.bin", "sub/optimizer.pt", "rng_state.pth"),
         *("checkpoint-5/model.safetensors", "trial/checkpoint-7/model.safetensors"),
+        *("eval_predictions.jsonl", "sub/eval_predictions_validation_matched.jsonl"),  # the user's texts
         *("run.yaml", "parts/eval_run.yaml", ".netrc", "pytorch_model_fsdp_0/.metadata"),
         *("events.out.tfevents.1.this-machine.2.0", "runs/Jan01_this-machine/events.out.tfevents.1.this-machine.2.0"),
     ]
