@@ -12,6 +12,7 @@ import platform
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache, DynamicLayer, StaticLayer
 
 from .checks_gpt1 import can_read
@@ -32,7 +33,8 @@ class GPT1Linear(nn.Linear):
 
     Gain: for weights of 3072 × 768, 1 token takes 0.81 of the time, 2 take 0.59, 8 take 0.83, and 64 take 0.81.
 
-    Tools that look for `nn.Linear` alone, such as `torch.ao.quantization.quantize_dynamic`, do not find it.
+    Tools that look for `nn.Linear` alone, such as `torch.ao.quantization.quantize_dynamic`, do not find it: see
+    [`linear_layer`].
     """
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -40,6 +42,21 @@ class GPT1Linear(nn.Linear):
         if not has_few_tokens(hidden_states, weight):
             return nn.functional.linear(hidden_states, weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(hidden_states, weight, self.bias, "none", [], "")
+
+
+def linear_layer(config: PreTrainedConfig, in_features: int, out_features: int) -> nn.Linear:
+    """A layer of the blocks: [`GPT1Linear`], or torch's own where a quantiser will look for it.
+
+    bitsandbytes, fine-grained FP8 and GGUF replace a layer if its type is `nn.Linear` itself, and skip any other.
+    """
+    if is_quantized(config):
+        return nn.Linear(in_features, out_features)
+    return GPT1Linear(in_features, out_features)
+
+
+def is_quantized(config: PreTrainedConfig) -> bool:
+    """Whether a quantiser of transformers opens the model: `from_pretrained` notes it before it builds the layers."""
+    return getattr(config, "quantization_config", None) is not None
 
 
 def has_few_tokens(hidden_states: torch.Tensor, weight: torch.Tensor) -> bool:

@@ -168,6 +168,8 @@ def open_adapter(
             f"{name} holds an adapter of PEFT, which is not installed. Run `pip install peft`, and open it again."
         ) from error
     model = open_base(open_model, name, base, config, **kwargs)
+    if getattr(model, "is_quantized", False):
+        model = model.dequantize()  # an adapter merged into few bits would be rounded away
     if model.config.vocab_size != config.vocab_size:
         model.resize_token_embeddings(config.vocab_size, mean_resizing=False)
     options = dict(places or {})
@@ -184,9 +186,16 @@ def open_adapter(
 
 
 def open_base(open_model: Callable, name: str, base: str, config: PreTrainedConfig, **kwargs) -> PreTrainedModel:
-    """An adapter's base, whose head and number of tokens may differ; see [`open_adapter`]."""
+    """An adapter's base, whose head and number of tokens may differ; see [`open_adapter`].
+
+    An adapter trained by QLoRA lies on its base in few bits. Its base opens as it is on disk.
+    """
+    saved_config = type(config).from_pretrained(base)
     config_of_base = copy.deepcopy(config)
-    config_of_base.vocab_size = type(config).from_pretrained(base).vocab_size
+    config_of_base.vocab_size = saved_config.vocab_size
+    vars(config_of_base).pop("quantization_config", None)
+    if hasattr(saved_config, "quantization_config"):
+        config_of_base.quantization_config = saved_config.quantization_config
     reports = [logging.get_logger(f"transformers.{module}") for module in ("modeling_utils", "configuration_utils")]
     for report in reports:
         report.disabled = True  # what the base lacks, the adapter has
@@ -234,8 +243,11 @@ class FolderMixin:
         base = None if name is None else base_of_adapter(adapter, **kwargs)
         if base is None:
             return super().from_pretrained(name, *args, **kwargs)
-        if getattr(kwargs.get("quantization_config"), "quant_method", None) == "gpt1_int8":
-            raise UserError(f"{name} is an adapter, which is not merged into 8 bits. Save what opens, and open that.")
+        if kwargs.get("quantization_config") is not None:
+            raise UserError(
+                f"{name} is an adapter, which is not merged into quantised weights: rounding would undo it. Save what "
+                "opens without `quantization_config`, and open that."
+            )
         places = places_of(kwargs)
         config = kwargs.pop("config", None)
         returns_report = kwargs.pop("output_loading_info", False)

@@ -58,7 +58,16 @@ from .configuration_gpt1 import (
     config_for_task,
     has_choices,
 )
-from .kernels_gpt1 import GPT1Dropout, GPT1Linear, has_one_product, let_grow, mask_of_one_token, one_product
+from .kernels_gpt1 import (
+    GPT1Dropout,
+    GPT1Linear,
+    has_one_product,
+    is_quantized,
+    let_grow,
+    linear_layer,
+    mask_of_one_token,
+    one_product,
+)
 from .layouts_gpt1 import FolderMixin, register_foreign_layouts
 from .loss_gpt1 import count_items, count_labels, linear_cross_entropy, task_loss, task_losses
 from .packing_gpt1 import (
@@ -175,10 +184,10 @@ class GPT1Attention(nn.Module):
         self.is_causal = True
         self.layer_type = config.attention_of_layers[layer_idx]
         self.sliding_window = config.window_of_layer(layer_idx)
-        self.q_proj = GPT1Linear(config.hidden_size, config.hidden_size)
-        self.k_proj = GPT1Linear(config.hidden_size, config.hidden_size)
-        self.v_proj = GPT1Linear(config.hidden_size, config.hidden_size)
-        self.o_proj = GPT1Linear(config.hidden_size, config.hidden_size)
+        self.q_proj = linear_layer(config, config.hidden_size, config.hidden_size)
+        self.k_proj = linear_layer(config, config.hidden_size, config.hidden_size)
+        self.v_proj = linear_layer(config, config.hidden_size, config.hidden_size)
+        self.o_proj = linear_layer(config, config.hidden_size, config.hidden_size)
         self.o_proj.ends_in_residual = True
         self.resid_dropout = GPT1Dropout(config.resid_pdrop)
 
@@ -233,8 +242,8 @@ class GPT1MLP(nn.Module):
 
     def __init__(self, config: GPT1Config):
         super().__init__()
-        self.up_proj = GPT1Linear(config.hidden_size, config.intermediate_size)
-        self.down_proj = GPT1Linear(config.intermediate_size, config.hidden_size)
+        self.up_proj = linear_layer(config, config.hidden_size, config.intermediate_size)
+        self.down_proj = linear_layer(config, config.intermediate_size, config.hidden_size)
         self.down_proj.ends_in_residual = True
         self.act = ACT2FN[config.hidden_act]
         self.dropout = GPT1Dropout(config.resid_pdrop)
@@ -414,6 +423,7 @@ class GPT1TaskHead(nn.Module):
 
     def forward(self, extracted: torch.Tensor, is_present: torch.BoolTensor | None = None) -> torch.Tensor:
         """Task logits `[B, K]` from `extracted [B, C, D]`; `[B, C]` for multiple choice, −∞ at absent choices."""
+        extracted = extracted.to(self.score.bias.dtype)  # float32 on a quantised decoder in 16 bits
         extracted = extracted * self.dropout(torch.ones_like(extracted[:, :1]))
         if not self.has_choices:
             return self.score(extracted.sum(1))
@@ -681,6 +691,8 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         if isinstance(self, LMHeadMixin):
             self.lm_head = GPT1LMHead(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
+        if is_quantized(config):  # transformers' quantisers skip what is kept in float32, and a task head must train
+            self._keep_in_fp32_modules.add("task_head")
 
     @can_return_tuple
     def forward(

@@ -107,6 +107,7 @@ class ClassifierFamily(Family):
         ignore_mismatched_sizes: bool = False,
         trust_remote_code: bool = False,
         gets_adapter: bool = False,
+        quantization_config: Any | None = None,
     ) -> PreTrainedModel:
         is_choice = has_choices(config.traversal)
         auto_class = AutoModelForMultipleChoice if is_choice else AutoModelForSequenceClassification
@@ -115,6 +116,7 @@ class ClassifierFamily(Family):
             "dtype": torch.float32,  # of the weights; the trainer's `bf16` computes in half precision
             "ignore_mismatched_sizes": ignore_mismatched_sizes,
             "trust_remote_code": trust_remote_code,
+            "quantization_config": quantization_config,
         }
         adapted = open_task_adapter(auto_class, checkpoint, gets_adapter, **options)
         return load_model(auto_class, checkpoint, **options) if adapted is None else adapted

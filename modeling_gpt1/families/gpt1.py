@@ -89,6 +89,7 @@ class GPT1Family(Family):
         ignore_mismatched_sizes: bool = False,
         trust_remote_code: bool = False,
         gets_adapter: bool = False,
+        quantization_config: Any | None = None,
     ) -> PreTrainedModel:
         return load_model(
             self.task_model_class,
@@ -96,6 +97,7 @@ class GPT1Family(Family):
             config=config,
             dtype=torch.float32,  # of the weights; the trainer's `bf16` computes in half precision
             ignore_mismatched_sizes=ignore_mismatched_sizes,
+            quantization_config=quantization_config,
         )
 
     # ---- Making

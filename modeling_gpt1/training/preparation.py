@@ -27,6 +27,7 @@ def prepare_finetuning(
     both_orders: bool = False,
     trust_remote_code: bool = False,
     peft_config: Any | None = None,
+    quantization_config: Any | None = None,
 ) -> dict[str, Any]:
     """Prepares model, tokenizer, collator and metrics for a task, as keyword arguments of [`GPT1Trainer`].
 
@@ -49,13 +50,16 @@ def prepare_finetuning(
         trust_remote_code (`bool`): run the code that a model of another family brings.
         peft_config (`peft.PeftConfig`, *optional*): train an adapter of PEFT, such as `LoraConfig(r=16)`, with the
             task head and the embeddings of the control tokens. Default of its `target_modules`: all linear layers.
+        quantization_config (*optional*): open the model in few bits, such as by `BitsAndBytesConfig`, below the
+            adapter: QLoRA, section 3 of "QLoRA: Efficient Finetuning of Quantized LLMs" (Dettmers et al., 2023).
 
     Returns:
         `dict`: `model`, `processing_class`, `data_collator` and `compute_metrics`.
 
     Raises:
         ValueError: a fresh model without a tokenizer; a task head of another size; `n_transfer` out of range; a model
-            of another family that has no head for the task, or positions for fewer than `max_length` tokens.
+            of another family that has no head for the task, or positions for fewer than `max_length` tokens;
+            `quantization_config` without an adapter or for a fresh model.
 
     Examples:
         >>> from modeling_gpt1 import NOVELS, prepare_finetuning
@@ -74,6 +78,11 @@ def prepare_finetuning(
     else:
         family = family_of_checkpoint(checkpoint, auto_model, trust_remote_code)
         config = family.open_config(checkpoint, trust_remote_code)
+    if quantization_config is not None and (checkpoint is None or peft_config is None):
+        raise UserError(
+            "`quantization_config` is for a saved model below an adapter: quantised weights do not train. Pass "
+            "`peft_config`, such as `LoraConfig(r=16)`, and the model's folder, or leave `quantization_config` out."
+        )
     if n_transfer is not None:
         check_transfer(n_transfer, family.resets_layers, config, checkpoint, peft_config)
     if checkpoint is not None and not ignore_mismatched_sizes:
@@ -98,6 +107,7 @@ def prepare_finetuning(
             ignore_mismatched_sizes=ignore_mismatched_sizes,
             trust_remote_code=trust_remote_code,
             gets_adapter=peft_config is not None,
+            quantization_config=quantization_config,
         )
     if n_transfer is not None:
         keep_first_layers(model, n_transfer)
