@@ -39,7 +39,7 @@ PROMPTS = (
 GREEDY = "when the door was opened ,"  # the tests ask for the ids that follow
 DATA = (
     "936 works of fiction in English (87 million words), published until 1930 and in the public domain; 855 of them "
-    "from Project Gutenberg and Standard Ebooks"
+    "from Project Gutenberg and Standard Ebooks. The list of the works was not kept"
 )
 WORDS = 87_210_531  # of these works
 LIMITS = [
