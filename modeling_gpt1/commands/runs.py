@@ -3,7 +3,8 @@
 import logging
 import shlex
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from glob import has_magic
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import transformers
 from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length
 
 from tokenization.errors import UserError
@@ -18,6 +20,7 @@ from tokenization.wording import counted, nearest
 
 from ..families import without_adapter
 from ..inference.devices import accelerator_name
+from ..storage.writing import write_atomically
 from ..training.arguments import rows_per_update
 from ..training.callbacks import ProgressBar, ReadableLog
 from ..training.checkpoint import OF_OPTIMIZER, checkpoint_to_resume, newest_whole_checkpoint
@@ -25,6 +28,9 @@ from .arguments import CommandParser, read_settings, with_flags
 
 logger = logging.getLogger(__name__)
 SETTINGS = "run.yaml"
+# Stands in the output folder from the end of training until results, card and push are done. Pushes leave out what
+# begins with "_".
+UNFINISHED = "_unfinished.txt"
 # Results that a run writes beside its model.
 RESULTS = (
     "train_results.json",
@@ -125,6 +131,8 @@ class RunCallback(TrainerCallback):
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.is_finished = state.global_step >= state.max_steps
+        if self.is_finished and self.checkpoint is None:
+            raise UserError("The run would make no update. Pass --num_train_epochs or --max_steps above 0.")
         self.log_short_runs_often(args, state)
         plan = self.describe_end(state) if self.is_finished else self.describe_plan(args, state, train_dataloader)
         for line in (*self.lines, plan):
@@ -195,32 +203,55 @@ def describe_start(trainer: Trainer, start: str | None) -> str:
 def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str | None, parser: CommandParser) -> bool:
     """Trains or resumes, and writes the model, the log and the metrics to the output folder.
 
-    Returns whether there was anything to train: a run that was finished before keeps its files.
+    Returns whether the results of the run are still to be written: a run that was finished before keeps its files.
     """
     output = Path(trainer.args.output_dir)
     # Looked up before processes can differ in what they see.
-    has_results = all((output / name).is_file() for name in ("train_results.json", "trainer_state.json"))
+    was_stopped = (output / UNFINISHED).is_file()
+    num_written = updates_of_results(output)
     callback = RunCallback([describe_start(trainer, checkpoint or start), *data], checkpoint, parser)
     trainer.add_callback(callback)
     try:
         result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
     except BaseException as error:
-        is_log_elsewhere = has_results or newest_whole_checkpoint(output) is not None
+        is_log_elsewhere = num_written is not None or newest_whole_checkpoint(output) is not None
         if trainer.state.log_history and not is_log_elsewhere:
             trainer.save_state()  # for `gpt1 plot`
         if isinstance(error, KeyboardInterrupt):
             raise explain_interruption(trainer) from None
         raise
-    if callback.is_finished and has_results:
-        trainer.state = TrainerState.load_from_json(str(output / "trainer_state.json"))
-        return False
+    if callback.is_finished and num_written == trainer.state.global_step:
+        trainer.state = TrainerState.load_from_json(str(output / TRAINER_STATE_NAME))
+        if was_stopped:
+            logger.info("The run was stopped before its results and its card were complete. They are written now.")
+        return was_stopped
     if trainer.args.should_save:
+        write_atomically(output / UNFINISHED, "Results, card or upload of this run are not complete.\n")
         for name in RESULTS:  # of earlier weights, and none of a user's
             (output / name).unlink(missing_ok=True)
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
     trainer.save_metrics("train", result.metrics)
     return True
+
+
+def updates_of_results(output: Path) -> int | None:
+    """The number of updates of the model whose results lie in the folder; None if they are not there."""
+    state = output / TRAINER_STATE_NAME
+    if not state.is_file() or not (output / "train_results.json").is_file():
+        return None
+    return TrainerState.load_from_json(str(state)).global_step
+
+
+@contextmanager
+def owed_results(trainer: Trainer) -> Iterator[None]:
+    """Context in which a run writes its results, its card and its upload; a resume makes up for what is stopped."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise explain_interruption(trainer) from None
+    if trainer.args.should_save:
+        Path(trainer.args.output_dir, UNFINISHED).unlink(missing_ok=True)
 
 
 def explain_interruption(trainer: Trainer) -> KeyboardInterrupt:

@@ -895,3 +895,22 @@ def test_predict_refuses(folders, tmp_path, capsys):
     assert "old has no traversal or no columns (--columns)" in refused(str(tmp_path / "old"), "--file", file)
     assert f"--output_file {other} is there already" in refused(model, "--file", file, "--output_file", other)
     assert read_rows(Path(other).read_text(encoding="utf-8")) == [{"text": GOOD}]
+
+
+def test_a_run_that_was_stopped_while_it_predicted_writes_its_card_when_it_is_resumed(
+    tokenizer_folder, tmp_path, monkeypatch
+):
+    saving = ["--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto"]
+    command = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), "--do_eval"]
+    command += training(tmp_path / "run", *saving)
+
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FineTuningRun, "write_predictions", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            finetune.main(command)
+    finetune.main(command)
+    accuracy = read_json(tmp_path / "run" / "eval_results.json")["eval_accuracy"]
+    assert f"accuracy | {accuracy}" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")

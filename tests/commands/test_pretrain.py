@@ -17,14 +17,21 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    TrainerState,
     pipeline,
 )
 
-from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMForSequenceClassification, GPT1PretrainingArguments
+from modeling_gpt1 import (
+    GPT1ForCausalLM,
+    GPT1LSTMForSequenceClassification,
+    GPT1PretrainingArguments,
+    GPT1PretrainingTrainer,
+)
 from modeling_gpt1.commands import finetune, generate, pretrain
 from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.commands.pretrain import run as run_module
 from modeling_gpt1.commands.pretrain.arguments import CorpusArguments
+from modeling_gpt1.commands.runs import RunCallback
 from modeling_gpt1.families import FAMILIES
 from modeling_gpt1.training import measures
 from tokenization import GPT1Tokenizer
@@ -555,3 +562,72 @@ def test_text_that_a_given_tokenizer_does_not_know(books, bpe, caplog):
     options = ("--document_per", "line", "--allow_unknown_text", "--max_steps", "1", "--save_strategy", "no")
     pretrain.main([*words, *options, "--output_dir", str(books / "lines")])
     assert float(re.search(r"train: .*, (\d+\.\d)% of the tokens unknown", caplog.text)[1]) > 20
+
+
+def saving_run(books, *more):
+    """The command of a run that saves after three and after six updates, and is resumed if it can be."""
+    saving = ("--save_strategy", "steps", "--save_steps", "3", "--resume_from_checkpoint", "auto")
+    return arguments(books, books / "out", "--num_merges", "60", "--config_overrides", SIZES, *saving, *more)
+
+
+@pytest.fixture
+def stopped(books, monkeypatch):
+    """The folder of a run that was stopped in the evaluation after its last update, and its command."""
+    command = saving_run(books)
+    with monkeypatch.context() as patch:
+        patch.setattr(GPT1PretrainingTrainer, "evaluate", interrupt)
+        with pytest.raises(KeyboardInterrupt) as interruption:
+            pretrain.main(command)
+    return books / "out", command, str(interruption.value)
+
+
+def interrupt(*args, **kwargs):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_last_evaluation_says_how_to_resume(stopped):
+    out, _, said = stopped
+    how = f"The same command with --resume_from_checkpoint auto resumes from {out / 'checkpoint-6'}"
+    assert said == f" after update 6 of 6. {how}"
+
+
+def test_the_results_that_an_interrupted_run_owes_are_written_when_it_is_resumed(stopped):
+    out, command, _ = stopped
+    assert not (out / "README.md").exists()
+    trained = results_of(out, "train")
+    weights = (out / "model.safetensors").read_bytes()
+    pretrain.main(command)
+    perplexity = results_of(out)["eval_perplexity"]
+    assert [record["eval_perplexity"] for record in figures(out) if "eval_loss" in record] == [perplexity]
+    assert f"{perplexity:.4f}" in (out / "README.md").read_text(encoding="utf-8")
+    assert results_of(out, "train") == trained
+    assert (out / "model.safetensors").read_bytes() == weights
+
+
+def test_results_that_were_owed_are_written_once(stopped, monkeypatch):
+    out, command, _ = stopped
+    pretrain.main(command)
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    monkeypatch.setattr(GPT1PretrainingTrainer, "evaluate", interrupt)
+    pretrain.main(command)
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+
+
+def test_a_longer_run_that_was_killed_after_its_last_checkpoint_writes_its_model(books, monkeypatch):
+    """Beside it lie the model and the results of the shorter run."""
+    pretrain.main(saving_run(books))
+    longer = saving_run(books, "--max_steps", "9")
+    with monkeypatch.context() as patch:
+        patch.setattr(RunCallback, "on_train_end", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain.main(longer)
+    pretrain.main(longer)
+    out = books / "out"
+    assert (out / "model.safetensors").read_bytes() == (out / "checkpoint-9" / "model.safetensors").read_bytes()
+
+
+def test_a_new_run_without_an_update_is_not_finished():
+    args = GPT1PretrainingArguments("out", use_cpu=True)
+    callback = RunCallback([], None, parser_of("pretrain"))
+    said = refusal(callback.on_train_begin, args, TrainerState(max_steps=0), None)
+    assert said == "The run would make no update. Pass --num_train_epochs or --max_steps above 0."

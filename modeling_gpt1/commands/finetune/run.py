@@ -68,10 +68,12 @@ def main(arguments: list[str]) -> None:
     run.prepare()
     run.check_rows()
     run.make_trainer()
-    was_trained = run.train()
-    run.predict()
-    if was_trained:
-        run.publish()
+    if run.train():
+        with runs.owed_results(run.trainer):
+            run.predict()
+            run.publish()
+    else:
+        run.predict()
     end_processes(run.trainer)
 
 
@@ -360,7 +362,7 @@ class FineTuningRun:
         return " and ".join(self.data_args.source_of(name) for name in splits)
 
     def train(self) -> bool:
-        """Trains or resumes, if the run is for it. Returns whether there was anything to train."""
+        """Trains or resumes, if the run is for it. Returns whether the run's results are still to be written."""
         if self.args.do_train:
             return runs.train(self.trainer, self.start, self.lines, self.checkpoint, self.parser)
         for line in (runs.describe_start(self.trainer, self.start), *self.lines):

@@ -75,8 +75,9 @@ def main(arguments: list[str]) -> None:
     run.plan_words()
     run.describe_expectation()
     if run.train():
-        run.evaluate()
-        run.publish()
+        with runs.owed_results(run.trainer):
+            run.evaluate()
+            run.publish()
     end_processes(run.trainer)
 
 
@@ -363,7 +364,7 @@ class PretrainingRun:
         self.lines.append(describe_expectation(self.num_tokens, num_read))
 
     def train(self) -> bool:
-        """Trains or resumes. Returns whether there was anything to train."""
+        """Trains or resumes. Returns whether the results of the run are still to be written."""
         evaluated = ", ".join(self.corpus_args.validation_files) or self.corpus_args.validation_split or ""
         runs.use_readable_log(self.trainer, evaluated)
         return runs.train(self.trainer, self.model_args.model, self.lines, self.checkpoint, self.parser)
