@@ -11,6 +11,8 @@ docs/evaluate.md and docs/babylm.md.
 """
 
 import json
+import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,6 +24,7 @@ from tokenization.errors import UserError
 from ..evaluation import babylm, report
 from ..inference.checkpoints import saved_revisions
 from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
+from ..storage.locking import locked
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file, write_atomically
 from .arguments import parser_of
@@ -59,15 +62,16 @@ def main(arguments: list[str]) -> None:
     run = EvaluationRun(args)
     run.check_packages()
     run.check_output_folder()
-    run.find_challenge()
-    run.specify_tasks()
-    for model, name in zip(run.models, run.names, strict=True):
-        run.evaluate(model, name)
-    if run.rows:
-        run.write_curves()
-        # The run.yaml of a model's folder stays.
-        parser.write_settings(run.output / f"evaluate_run{run.revision}.yaml")
-        print(f"written to {run.output}")
+    with run.only_writer():
+        run.find_challenge()
+        run.specify_tasks()
+        for model, name in zip(run.models, run.names, strict=True):
+            run.evaluate(model, name)
+        if run.rows:
+            run.write_curves()
+            # The run.yaml of a model's folder stays.
+            parser.write_settings(run.output / f"evaluate_run{run.revision}.yaml")
+            print(f"written to {run.output}")
 
 
 class EvaluationRun:
@@ -98,6 +102,16 @@ class EvaluationRun:
             if (self.output / file).exists():
                 raise UserError(f"--output_dir {self.output} has {file} already. Pass another folder.")
         self.output.mkdir(parents=True, exist_ok=True)
+
+    def only_writer(self) -> AbstractContextManager[None]:
+        """A context in which no other evaluation writes the same results."""
+        if os.environ.get("RANK", "0") != "0":  # the first process holds it for all
+            return nullcontext()
+        file = f"results{self.names[0]}.json"
+        return locked(
+            self.output / f"_{file}.lock",
+            f"--output_dir {self.output} is where another evaluation writes {file}. Pass another folder.",
+        )
 
     def find_challenge(self) -> None:
         """Finds the rows of the challenge's tasks, and checks that no flag is given which they have no use for."""

@@ -10,7 +10,6 @@ space that it needs behind its prompt: both put together are the text. See docs/
 
 import json
 import sys
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,8 +25,7 @@ from .. import GPT1Int8Config, continue_prompts
 from ..families import family_to_generate
 from ..inference.generation import encode_prompts
 from ..storage.reading import one_save
-from ..storage.writing import atomic_file
-from .models import OpenedModel, opening, read_with_model
+from .models import OpenedModel, open_output, opening, read_with_model
 from .rows import check_unknown
 
 # Files of rows, which are no lists of prompts.
@@ -126,7 +124,7 @@ def talk(model, tokenizer, args: GenerationArguments) -> None:
 
 def write_texts(model, tokenizer, prompts: list[str], args: GenerationArguments) -> None:
     """Continues the prompts in batches, and writes a line for each."""
-    with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
+    with open_output(args.output_file) as file:
         for first in range(0, len(prompts), args.batch_size):
             batch = prompts[first : first + args.batch_size]
             continuations = continue_prompts(model, tokenizer, batch, **args.generation)

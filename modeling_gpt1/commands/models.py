@@ -2,11 +2,12 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from datasets.exceptions import DatasetsError
 from huggingface_hub import snapshot_download, try_to_load_from_cache
@@ -18,6 +19,8 @@ from tokenization.errors import UserError
 from tokenization.wording import nearest
 
 from ..inference.devices import check_device, default_device
+from ..storage.locking import writer_of_new_file
+from ..storage.writing import atomic_file
 from .arguments import parser_of
 from .entry import HOW_TO_DEBUG, is_for_users
 
@@ -100,6 +103,16 @@ def check_is_new(flag: str, file: str | None) -> None:
     """Refuses a file that exists, before any work is done: what a user saved is never written over."""
     if file is not None and Path(file).exists():
         raise UserError(f"{flag} {file} is there already. Pass another name, or move the file away.")
+
+
+@contextmanager
+def open_output(file: str | None) -> Iterator[TextIO]:
+    """The new file of --output_file to write to, by this command alone; without one, the terminal."""
+    if file is None:
+        yield sys.stdout
+        return
+    with writer_of_new_file(file), atomic_file(file) as text:
+        yield text
 
 
 @contextmanager

@@ -9,6 +9,7 @@ the training rows as well are counted, too.
 """
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from transformers.hf_argparser import HfArg
@@ -19,9 +20,9 @@ from tokenization.rows.labels import are_all_labelled
 from tokenization.text.documents import check_corpus, generate_pieces
 from tokenization.wording import counted
 
+from ..storage.locking import writer_of_new_file
 from ..storage.writing import write_atomically
 from .arguments import parser_of
-from .models import check_is_new
 
 
 @dataclass
@@ -52,12 +53,16 @@ ARGUMENTS = (OverlapArguments,)
 
 
 def main(arguments: list[str]) -> None:
+    (args,) = parser_of("overlap").read(arguments)
+    with nullcontext() if args.output_file is None else writer_of_new_file(args.output_file):
+        report_overlaps(args)
+
+
+def report_overlaps(args: OverlapArguments) -> None:
+    """Prints the overlap of each split and length, and writes the results if there is a file for them."""
     from ..reproduction.grid import read_cells  # needs the extra `reproduce`
     from ..reproduction.overlap import ScoredRows, overlaps_of, rows_in_training, scores_without
 
-    (args,) = parser_of("overlap").read(arguments)
-    if args.output_file is not None:
-        check_is_new("--output_file", args.output_file)
     cells = [] if args.cells is None else read_cells(args.cells)
     all_rows, in_training = [], {}
     for name in args.task:

@@ -13,7 +13,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -37,10 +36,9 @@ from ..configuration_gpt1 import is_regression
 from ..families import family_of_checkpoint, family_of_config
 from ..inference.predictions import number_of, predict_rows
 from ..storage.reading import one_save
-from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from .finetune.arguments import parse_columns
-from .models import OpenedModel, opening, read_with_model
+from .models import OpenedModel, open_output, opening, read_with_model
 from .rows import check_labels, check_unknown, describe_recall, some_texts, warn_of_one_class
 
 # A text that a spreadsheet would run; a number is none.
@@ -134,8 +132,7 @@ class Prediction:
 
     def write(self) -> None:
         """Predicts the rows and writes a line for each."""
-        output_file = self.args.output_file
-        with atomic_file(output_file) if output_file else nullcontext(sys.stdout) as file:
+        with open_output(self.args.output_file) as file:
             if self.is_table:
                 writer = csv.DictWriter(file, self.column_names(), lineterminator="\n")
                 writer.writeheader()

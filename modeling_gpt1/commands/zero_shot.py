@@ -24,10 +24,11 @@ from ..families import family_of_config
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import evaluate_zero_shot, get_heuristic, load_questions
 from ..inference.scoring import Scorer, scorer_class_of
+from ..storage.locking import writer_of_new_file
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
 from .arguments import parser_of
-from .models import OpenedModel, at_revision, check_is_new, check_model, opening
+from .models import OpenedModel, at_revision, check_model, opening
 from .rows import check_unknown, some_texts
 
 DEFAULT_TASKS = ("cola", "sst2", "race", "story_cloze", "dpr")
@@ -141,7 +142,14 @@ def describe(model: dict, method: str, tasks: dict[str, dict]) -> str:
 def main(arguments: list[str]) -> None:
     parser = parser_of("zero-shot")
     (args,) = parser.read(arguments)
-    check_is_new("--output_file", args.output_file)
+    with writer_of_new_file(args.output_file):
+        evaluate_models(args)
+        parser.write_settings(settings_file(args.output_file))
+    print(f"written to {args.output_file}")
+
+
+def evaluate_models(args: ZeroShotArguments) -> None:
+    """Evaluates each model on each task, and writes the results after each model."""
     models = args.models()
     names = [get_heuristic(name).task.name for name in args.tasks]
     limits = (args.max_eval_samples, args.max_train_samples)
@@ -157,6 +165,11 @@ def main(arguments: list[str]) -> None:
         print(describe(model, scorer.method, tasks), flush=True)
         content = {"settings": asdict(args), "results": results}
         write_atomically(args.output_file, json.dumps(content, indent=2) + "\n")
-    # Neither the results nor a run's own settings have this ending.
-    parser.write_settings(Path(args.output_file).with_suffix(".run.yaml"))
-    print(f"written to {args.output_file}")
+
+
+def settings_file(output_file: str) -> Path:
+    """Where the settings of the results are written: `a.run.yaml` of `a.json`, `a-1.5.run.yaml` of `a-1.5`.
+
+    Neither the results nor a run's own settings have this ending.
+    """
+    return Path(f"{output_file.removesuffix('.json')}.run.yaml")

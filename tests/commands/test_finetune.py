@@ -26,6 +26,7 @@ from modeling_gpt1.commands.finetune.arguments import DataArguments, StartArgume
 from modeling_gpt1.commands.finetune.run import FineTuningRun, draw_places
 from modeling_gpt1.commands.starts import parse_overrides
 from modeling_gpt1.families.gpt1 import GPT1Family
+from modeling_gpt1.storage.locking import writer_of_new_file
 from tokenization import Task, TraversalCollator
 
 SIZE = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,max_position_embeddings=64"
@@ -895,6 +896,13 @@ def test_predict_refuses(folders, tmp_path, capsys):
     assert "old has no traversal or no columns (--columns)" in refused(str(tmp_path / "old"), "--file", file)
     assert f"--output_file {other} is there already" in refused(model, "--file", file, "--output_file", other)
     assert read_rows(Path(other).read_text(encoding="utf-8")) == [{"text": GOOD}]
+
+
+def test_two_predictions_do_not_write_one_file(folders, tmp_path):
+    file, output = folders / "data-classification" / "train.jsonl", tmp_path / "predictions.jsonl"
+    with writer_of_new_file(output):
+        said = refused(str(folders / "classification"), "--file", str(file), "--output_file", str(output))
+    assert f"`output_file` is '{output}', which another command is writing. Pass another name." in said
 
 
 def test_a_run_that_was_stopped_while_it_predicted_writes_its_card_when_it_is_resumed(

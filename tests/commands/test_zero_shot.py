@@ -4,14 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 from support.files import save_folder, write_rows
+from support.refusals import refusal
 from support.tiny import SPLIT_IN_TWO_WAYS
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import zero_shot
 from modeling_gpt1.families import FAMILIES
 from modeling_gpt1.inference.heuristics import load_questions
+from modeling_gpt1.storage.locking import writer_of_new_file
 from tokenization import GPT1Tokenizer
 
 PAIRS = [("the old farmer smiled", "smiled old the farmer the"), ("he paid for it", "paid it he for for")]
@@ -202,3 +205,19 @@ def test_real_rows(tiny_model, real_data_dir, tmp_path, asked):
         gold = [row["label"] for row in rows]
         metric = matthews_corrcoef if name == "cola" else accuracy_score
         assert of_task[of_task["metric"]] == pytest.approx(metric(gold, result.predictions))
+
+
+def test_the_settings_of_two_results_have_names_of_their_own(save_model, data_dir, tmp_path):
+    arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--tasks", "sst2"]
+    for name in ("a-1.3", "a-1.5"):
+        zero_shot.main([*arguments, "--device", "cpu", "--output_file", str(tmp_path / name)])
+    settings = [yaml.safe_load((tmp_path / f"{name}.run.yaml").read_text()) for name in ("a-1.3", "a-1.5")]
+    assert [of_file["output_file"] for of_file in settings] == [str(tmp_path / name) for name in ("a-1.3", "a-1.5")]
+
+
+def test_two_evaluations_do_not_write_one_file(save_model, data_dir, tmp_path):
+    arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--tasks", "sst2"]
+    output = tmp_path / "results.json"
+    with writer_of_new_file(output):
+        said = refusal(zero_shot.main, [*arguments, "--device", "cpu", "--output_file", str(output)])
+    assert "which another command is writing" in said

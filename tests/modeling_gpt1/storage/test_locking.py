@@ -5,9 +5,10 @@ import sys
 
 import pytest
 from support.launch import ROOT
+from support.refusals import refusal
 
 from modeling_gpt1.storage import locking
-from modeling_gpt1.storage.locking import one_writer
+from modeling_gpt1.storage.locking import one_writer, writer_of_new_file
 
 HOLD = """
 import os, sys, time
@@ -57,3 +58,22 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
     with one_writer(tmp_path):
         pass
     assert said == [f"{tmp_path} cannot be locked (No locks available). Make sure that only one run writes to it."]
+
+
+def test_a_new_file_has_one_writer(tmp_path):
+    file = tmp_path / "new" / "a.json"
+    with writer_of_new_file(file), writer_of_new_file(tmp_path / "new" / "b.json"):
+        said = refusal(writer_of_new_file(file).__enter__)
+    assert said == f"`output_file` is '{file}', which another command is writing. Pass another name."
+
+
+def test_the_lock_of_a_new_file_leaves_nothing(tmp_path):
+    with writer_of_new_file(tmp_path / "new" / "a.json"):
+        pass
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_file_that_another_writer_has_made_meanwhile_is_not_written_over(tmp_path):
+    (tmp_path / "a.json").touch()
+    said = refusal(writer_of_new_file(tmp_path / "a.json").__enter__)
+    assert said == f"`output_file` {tmp_path / 'a.json'} is there already. Pass another name, or move the file away."
