@@ -3,14 +3,18 @@
 A file of rows is read whole by `rows/files.py`, a corpus as a stream by `text/documents.py`.
 """
 
+import json
 import logging
+import re
 import shlex
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+import fsspec
 import pandas
 from datasets import Features, Value
-from datasets.packaged_modules.json.json import JsonConfig
 
 from .errors import UserError
 
@@ -26,37 +30,87 @@ ROW_FILES = {**TASK_FILES, ".tsv": "csv", ".json": "json"}
 CORPUS_FILES = {".txt": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 DELIMITERS = ",;\t|"  # of a .csv file
+# What a shell makes hard to type.
+WORDS_FOR_DELIMITERS = {"tab": "\t", "\\t": "\t"}
+WHITESPACE = re.compile(r"\s*")
 
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 ZIP_MARK = b"PK"  # a spreadsheet is an archive, too
 
 
-def reader_options(builder: str, path: str | Path, delimiter: str | None = None) -> dict[str, Any]:
-    """What makes `datasets` read the cells of a file as they stand.
+def json_rows(path: str | Path, parse_number: Callable[[str], Any] | None = None) -> Iterator[dict[str, Any]]:
+    """Streams the objects of a JSON file: of its lines, of one list, or behind each other. A text is `{"text": text}`.
 
     Args:
-        builder: csv, json or parquet.
-        path: the file.
-        delimiter: what separates the cells of a .csv or .tsv file. Default: found in its first line.
+        path: the file, which may be compressed.
+        parse_number: what makes a number from its characters. Default: `int` or `float`.
 
     Raises:
-        ValueError: the first lines of a .csv or .tsv file do not make a table.
+        ValueError: the file is not JSON, or not UTF-8; a row is no object, or names a column twice.
     """
-    if builder == "csv":
-        return csv_options(path, delimiter)
-    if builder == "json" and hasattr(JsonConfig, "on_mixed_types"):
-        # Of a column with texts and numbers, `datasets` would write the texts behind the first 10 MB as JSON, quoted.
-        return {"on_mixed_types": None}
-    return {}
+    decoder = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=parse_number, parse_float=parse_number)
+    with fsspec.open(path, "rt", encoding="utf-8-sig", compression="infer") as file:
+        values = _json_values(file, decoder)
+        first = next(values, [])
+        rows = chain(first if isinstance(first, list) else [first], values)
+        for number, row in enumerate(rows):
+            if isinstance(row, str):
+                row = {"text": row}
+            if not isinstance(row, dict):
+                raise ValueError(f"row {number} is {json.dumps(row)[:60]}, which is no object with names and values")
+            yield row
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has {twice!r} twice")
+    return values
+
+
+def _json_values(file: TextIO, decoder: json.JSONDecoder) -> Iterator[Any]:
+    """The values of a text, which stand in a line each, or anyhow."""
+    for number, line in enumerate(file):
+        if line.isspace():
+            continue
+        try:
+            values = [decoder.decode(line)]
+        except json.JSONDecodeError:  # a value of several lines, or several values in a line
+            values = _values_of_text(line + file.read(), decoder, number)
+        yield from values
+
+
+def _values_of_text(text: str, decoder: json.JSONDecoder, lines_before: int) -> Iterator[Any]:
+    place = WHITESPACE.match(text).end()
+    while place < len(text):
+        try:
+            value, place = decoder.raw_decode(text, place)
+        except json.JSONDecodeError as error:
+            begin = lines_before + 1 + text.count("\n", 0, place)
+            line = lines_before + error.lineno
+            where = f"the value that begins in line {begin}"
+            raise ValueError(f"{where}: {error.msg} in line {line}, character {error.colno}") from None
+        yield value
+        place = WHITESPACE.match(text, place).end()
 
 
 def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any]:
     """What makes `datasets` read each cell of a .csv file as the text that it is.
 
     pandas would read "None" and "NA" as missing and "007" as a number, by a guess for every 10,000 rows.
+
+    Args:
+        path: the file.
+        delimiter: what separates the cells, one character or the word `tab`. Default: a tab in a .tsv file; of
+            others, found in their first line.
+
+    Raises:
+        ValueError: the delimiter is none, or the first lines do not make a table.
     """
     if delimiter:
-        candidates = [delimiter.replace("\\t", "\t")]
+        candidates = [_delimiter_of(delimiter)]
     elif str(path).lower().endswith(".tsv"):
         candidates = ["\t"]
     else:
@@ -66,12 +120,19 @@ def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any
     table = tables[mark]
     if not isinstance(table.index, pandas.RangeIndex):
         # pandas would take the first cell of each row for its name, and shift all others.
-        raise UserError(f"its first row has more cells than the {len(table.columns)} names of its first line")
+        raise ValueError(f"its first row has more cells than the {len(table.columns)} names of its first line")
     names = pandas.read_csv(path, nrows=1, sep=mark, header=None).loc[0]  # pandas would number a name's second column
     if not names.is_unique:
-        raise UserError(f"its first line names two columns {names[names.duplicated()].iloc[0]!r}")
+        raise ValueError(f"its first line names two columns {names[names.duplicated()].iloc[0]!r}")
     features = Features({name: Value("string") for name in table.columns})
     return {"sep": mark, "keep_default_na": False, "features": features}
+
+
+def _delimiter_of(given: str) -> str:
+    mark = WORDS_FOR_DELIMITERS.get(given.lower(), given)
+    if len(mark) != 1:
+        raise UserError(f"`delimiter` is {given!r}. Pass one character, or the word tab.")
+    return mark
 
 
 def to_utf8(path: str | Path, error: UnicodeDecodeError) -> str:

@@ -307,12 +307,13 @@ class TraversalCollator:
         return values
 
     def _checked(self, text: Any, role: str, name: str) -> str:
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(
-                f"{name}: {role} (column {self.columns[role]!r}) holds {text!r} of type {type(text).__name__}; it "
-                "needs a text of at least one word. Remove or correct the row."
-            )
-        return text
+        if isinstance(text, str) and text.strip():
+            return text
+        if text is None or isinstance(text, str):
+            fault = "is empty"
+        else:
+            fault = f"holds {text!r} of type {type(text).__name__}, which is no text"
+        raise UserError(f"{name}: {role} (column {self.columns[role]!r}) {fault}. Remove or correct the row.")
 
 
 def _is_absent(choice: Any, may_be_blank: bool) -> bool:

@@ -5,7 +5,10 @@ Where a file cannot be read, the error names it, says what is wrong with it and 
 
 import glob
 import zlib
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pandas
@@ -14,20 +17,31 @@ from datasets.exceptions import DatasetGenerationError
 from transformers.utils import logging
 
 from ..errors import UserError
-from ..file_kinds import ROW_FILES, reader_options, to_utf8
+from ..file_kinds import ROW_FILES, csv_options, json_rows, to_utf8
 from ..wording import counted
+from .records import dataset_of_records
 
 logger = logging.get_logger(__name__)
 
 
-def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | None = None) -> Dataset:
+def read_file(
+    path: str | Path,
+    *,
+    infer_types: bool = False,
+    delimiter: str | None = None,
+    needed: Collection[str] | None = None,
+) -> Dataset:
     """The rows of a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file; a .json file may hold one list of objects.
+
+    Blank lines are no rows, and are told; but in a .csv file of one column, those between others are blank cells.
 
     Args:
         path: the file.
         infer_types: whether columns of a .csv file become numbers where all cells are. Default: all cells are texts.
         delimiter: what separates the cells of a .csv or .tsv file. Default: a tab in the second; of comma, semicolon,
             tab and bar in the first the one that gives its first line the most cells.
+        needed: columns of a JSON file that must be readable. Others are left out where their cells are not of one
+            kind. Default: all.
 
     Raises:
         ValueError: there is no such file, it has no rows or holds columns, or it is not what its name says.
@@ -35,9 +49,14 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
     path = Path(path)
     builder = _builder_of(path)
     try:
-        # This also refuses what is not UTF-8, which the reader of JSON takes silently.
-        num_lines = None if builder == "parquet" else _num_lines(path)
-        rows = _load(path, builder, num_lines, infer_types, delimiter)
+        if builder == "csv":
+            rows = _read_csv(path, infer_types, delimiter)
+        elif builder == "json":
+            rows = _read_json(path, needed)
+        else:
+            rows = _load(builder, path)
+    except UserError:
+        raise
     except (pandas.errors.EmptyDataError, StopIteration):  # the readers' words for "no rows"
         rows = ()
     except (DatasetGenerationError, ValueError, OSError, EOFError, zlib.error) as error:
@@ -50,16 +69,13 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         raise UserError(f"{path} has no rows. Give a file with at least one, or leave it out.")
     if _holds_columns(path, rows):
         raise UserError(f"{path} holds columns. Write a list of rows, as pandas does with orient='records'.")
-    if builder == "csv" and len(rows) != num_lines - 1:
-        logger.warning_once(
-            f"{path}: {num_lines - 1:,} lines make {counted(len(rows), 'row')}, as some cells hold line ends. If none "
-            "should, a quotation mark is missing."
-        )
     return rows
 
 
 def _builder_of(path: Path) -> str:
-    if not path.is_file():
+    if path.is_dir():
+        what = "is a folder"
+    elif not path.is_file():
         what = "does not exist"
     else:
         what = "has an unknown file type"
@@ -69,24 +85,97 @@ def _builder_of(path: Path) -> str:
     raise UserError(f"{path} {what}. Pass one of {', '.join(ROW_FILES)}; save a spreadsheet as CSV (UTF-8).")
 
 
-def _num_lines(path: Path) -> int:
-    """Lines that are not blank."""
+def _load(builder: str, path: Path, **options: Any) -> Dataset:
+    return load_dataset(builder, data_files=glob.escape(str(path)), split="train", **options)
+
+
+# ---- CSV
+
+
+@dataclass
+class _Lines:
+    """The lines of a text file, and how many of them are blank: all, those before the first other, after the last."""
+
+    total: int = 0
+    blank: int = 0
+    leading: int = 0
+    trailing: int = 0
+
+
+def _count_lines(path: Path) -> _Lines:
+    count = _Lines()
     with fsspec.open(path, "rt", encoding="utf-8", compression="infer") as lines:
-        return sum(not line.isspace() for line in lines)
+        for line in lines:
+            count.total += 1
+            if line.isspace():
+                count.blank += 1
+                count.trailing += 1
+            else:
+                count.trailing = 0
+            if count.blank == count.total:
+                count.leading += 1
+    return count
 
 
-def _load(
-    path: Path, builder: str, num_lines: int | None, infer_types: bool, delimiter: str | None
-) -> Dataset | tuple[()]:
-    options = reader_options(builder, path, delimiter)
+def _read_csv(path: Path, infer_types: bool, delimiter: str | None) -> Dataset | tuple[()]:
+    lines = _count_lines(path)
+    options = csv_options(path, delimiter)
+    names = list(options["features"])
     was_found = delimiter is None and path.name.lower().endswith(".csv")
     if was_found and options["sep"] != ",":
         logger.warning_once(f"{path}: cells are separated by {options['sep']!r}.")
-    if infer_types:
-        options.pop("features", None)
-    if builder == "csv" and num_lines < 2:
+    if lines.total - lines.blank < 2:
         return ()
-    return load_dataset(builder, data_files=glob.escape(str(path)), split="train", **options)
+    if infer_types:
+        del options["features"]
+    if len(names) == 1 and not infer_types:  # a blank line is how spreadsheets write a blank cell
+        rows = _load("csv", path, **options, skip_blank_lines=False, header=lines.leading)
+        rows = rows.select(range(len(rows) - lines.trailing))
+        num_left_out = lines.leading + lines.trailing
+    else:
+        rows = _load("csv", path, **options)
+        num_left_out = 0
+        if lines.blank:
+            num_left_out = _num_records(path, options["sep"], len(names)) - 1 - len(rows)
+    _tell_of_blank_lines(path, num_left_out)
+    if 1 + len(rows) + num_left_out < lines.total:
+        logger.warning_once(
+            f"{path}: some quoted cells span lines; {counted(len(rows), 'row')} read. If none should, a quotation "
+            "mark is missing."
+        )
+    return rows
+
+
+def _num_records(path: Path, sep: str, num_columns: int) -> int:
+    """The records of a .csv file: its first line, its rows, and the blank lines that are not within a cell."""
+    first_cells = pandas.read_csv(
+        path,
+        sep=sep,
+        header=None,
+        names=range(num_columns),
+        index_col=False,
+        usecols=[0],
+        dtype=str,
+        skip_blank_lines=False,
+    )
+    return len(first_cells)
+
+
+def _tell_of_blank_lines(path: Path, number: int) -> None:
+    if number == 1:
+        logger.warning_once(f"{path}: 1 blank line is skipped; it is not counted as a row.")
+    elif number > 1:
+        logger.warning_once(f"{path}: {number:,} blank lines are skipped; they are not counted as rows.")
+
+
+# ---- JSON
+
+
+def _read_json(path: Path, needed: Collection[str] | None) -> Dataset:
+    rows = dataset_of_records(json_rows(path), str(path), needed)
+    if path.name.lower().endswith((".jsonl", ".jsonl.gz")):
+        _tell_of_blank_lines(path, _count_lines(path).blank)
+    return rows
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -29,6 +29,8 @@ MOST = 1 << 53  # from here on a float does not tell whole numbers apart
 # Cells of a column that says whether a label holds.
 HOLDS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "no": False, "yes": True}
 MEANS_HIDDEN = f" {HIDDEN_LABEL} marks a row without a label, as in GLUE's test files."
+COLUMN_FOR_EACH = "If it holds 0 or 1 for each class, give a column for each: label=first,second"
+MAKE_ONE = ".str.normalize('NFC').str.strip().str.lower()"
 MANY_CLASSES = 20  # with more, a column whose cells are mostly no class is probably not the label
 
 
@@ -125,10 +127,13 @@ def class_names(labels: list, feature: Any, where: str, num_labels: int | None) 
     if 0 in given:  # the others are ids, too
         given = [label for label in given if label != HIDDEN_LABEL]
     if isinstance(feature, List | LargeList):
-        _check_lists(given, where)
+        lists = given
         feature = feature.feature
-        given = list(chain.from_iterable(given))
-    _check_types(given, where)
+        given = list(chain.from_iterable(lists))
+        _check_types(given, where)
+        _check_lists(lists, where)
+    else:
+        _check_types(given, where)
     found = set(given)
     if isinstance(feature, ClassLabel):
         names = feature.names
@@ -145,8 +150,24 @@ def class_names(labels: list, feature: Any, where: str, num_labels: int | None) 
 def _check_lists(lists: list[list], where: str) -> None:
     for several in lists:
         if len(set(several)) < len(several):
-            how = "If it holds 0 or 1 for each class, give a column for each: label=first,second"
-            raise UserError(f"{where} has the list {several!r}, which names a class twice. {how}.")
+            raise UserError(f"{where} has the list {several!r}, which names a class twice. {COLUMN_FOR_EACH}.")
+
+
+def check_lists_hold_classes(lists: list[list], num_classes: int | None, where: str) -> None:
+    """Refuses lists that hold 0 or 1 for each class: as lists of ids, each would name the classes 0 and 1.
+
+    Args:
+        lists: the labels of all rows that have one.
+        num_classes: their number, if it is known before the lists are read.
+        where: the column and its source, for messages.
+    """
+    lengths = {len(of_row) for of_row in lists}
+    if len(lengths) != 1:
+        return
+    (length,) = lengths
+    is_one_for_each_class = length > 1 and num_classes in (None, length)
+    if is_one_for_each_class and all(flag in (0, 1) for flag in chain.from_iterable(lists)):
+        raise UserError(f"{where} has lists of 0 and 1, such as {lists[0]!r}, in all rows. {COLUMN_FOR_EACH}.")
 
 
 def _check_types(labels: list, where: str) -> None:
@@ -162,7 +183,7 @@ def _check_names(names: list[str], found: set, where: str, num_labels: int | Non
         needed = f"ids go from 0 to {len(names) - 1}. Correct them, name another column, or pass `num_labels`"
         raise UserError(f"{where} has the class {missing[0]}; {needed}.")
     if num_labels is None and (slips := _equal_but_for_spelling(names)):
-        how = "Make them one in the file (pandas: `.str.strip().str.lower()`)"
+        how = f"Make them one in the file (pandas: `{MAKE_ONE}`)"
         raise UserError(f"{where} has the classes {listed(slips)}. {how}, or pass `num_labels` ({len(names)}).")
     if len(names) < 2:
         have = f"{counted(len(names), 'class')} ({listed(names)})"
@@ -175,7 +196,13 @@ def _equal_but_for_spelling(names: list[str]) -> list[str]:
     for name in names:
         plain = unicodedata.normalize("NFC", name).strip().lower()
         groups.setdefault(plain, []).append(name)
-    return [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
+    return [" and ".join(_distinct(group)) for group in groups.values() if len(group) > 1]
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Names that look different, by their code points if they otherwise do not: `'caf\\xe9'` and `'cafe\\u0301'`."""
+    look_different = len({unicodedata.normalize("NFC", name) for name in names}) == len(names)
+    return [repr(name) if look_different else ascii(name) for name in names]
 
 
 def _warn_of_names(names: list[str], where: str) -> None:
@@ -257,9 +284,12 @@ class LabelIds:
             return self._number(label, end)
         return None
 
-    def _flags(self, label: Sequence) -> list[float] | None:
+    def _flags(self, label: Any) -> list[float] | None:
+        if not isinstance(label, list):
+            return None
         given = {str(name) for name in label}
-        if not given <= self.id_of.keys():
+        names_one_twice = len(given) < len(label)
+        if names_one_twice or not given <= self.id_of.keys():
             return None
         return [float(name in given) for name in self.id_of]
 
@@ -317,8 +347,9 @@ def write_labels(
     """
     ids = LabelIds(task, names, labels, is_test=split in task.test_splits)
     if ids.are_ids_of_names:
-        first = next(iter(ids.id_of))
-        logger.warning_once(f"{source}: labels are read as places of classes: 0 is {first!r}, and so on.")
+        (_, first), *others = [(place, name) for name, place in ids.id_of.items()]
+        meanings = [f"0 means {first}", *[f"{place} {name}" for place, name in others]]
+        logger.warning_once(f"{source}: the labels are numbers of classes; {listed(meanings)}.")
     converted = _ConvertedRows(rows, labels, source, ids, bad_texts or {})
     if converted.bad and hide_unknown_labels and ids.is_test:
         converted.hide_unknown_labels()

@@ -1,26 +1,37 @@
 """Files of one's own, or rows in memory, as a task: columns are checked, classes found, labels written as ids."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset, DatasetDict, LargeList, List, Value
+from pandas import DataFrame
 
 from ..errors import UserError
 from ..wording import counted, listed, nearest
-from .columns import check_columns, column_list
+from .columns import PLACE, check_columns, column_list
 from .files import read_file
-from .labels import class_names, is_missing, join_label_columns, read_labels, write_labels
+from .labels import (
+    check_lists_hold_classes,
+    class_names,
+    is_missing,
+    join_label_columns,
+    read_labels,
+    write_labels,
+)
+from .records import dataset_of_frame, dataset_of_records
 from .tasks import Task
 from .traversals import TRAVERSALS, check_roles
 
 SPLITS = ("train", "validation", "test")
+Rows = str | Path | Dataset | DataFrame | list[dict[str, Any]]
 
 
 def load_files(
-    files: dict[str, str | Path | Dataset],
+    files: Mapping[str, Rows],
     traversal: str,
     columns: dict[str, str | list[str]],
     *,
@@ -35,7 +46,9 @@ def load_files(
 
     Args:
         files: maps split (train, validation, test) to a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file, or to
-            the rows themselves; test may lack labels, in some rows or all.
+            the rows themselves: a `Dataset`, a `DataFrame` of pandas or a list of dictionaries. Test may lack labels,
+            in some rows or all. Columns that the task does not need are left out where a JSON file or rows in memory
+            have cells of several kinds in them.
         traversal: classification, entailment, similarity or multiple_choice.
         columns: maps role to column name or names, as in `TraversalCollator`; the label's default is "label". If a row
             may have several labels, their column holds lists of classes; or the role has a column of 0 and 1 for each
@@ -58,7 +71,8 @@ def load_files(
     columns = {"label": "label", **columns}
     _check_columns_are_used_once(columns)
     _check_files(files)
-    splits = [_open_split(name, file, delimiter) for name, file in files.items()]
+    needed = _names_of(columns)
+    splits = [_open_split(name, rows, delimiter, needed) for name, rows in files.items()]
     has_classes = not regression and not TRAVERSALS[traversal].has_choices
     own = _OwnRows(splits, traversal, columns, has_classes, regression)
     for split in splits:
@@ -79,19 +93,42 @@ def _check_columns_are_used_once(columns: dict[str, str | list[str]]) -> None:
         raise UserError(f"`columns` has {name!r} twice, and a model would read it twice. Give each role its own.")
 
 
-def _check_files(files: dict[str, str | Path | Dataset]) -> None:
-    given: dict[str, str] | str
+def _names_of(columns: Mapping[str, str | list[str]]) -> set[str]:
+    """All columns of a task, also those that the name of several label columns joins."""
+    names = set(chain.from_iterable(column_list(of_role) for of_role in columns.values()))
+    return names | set(columns["label"].split(",") if isinstance(columns["label"], str) else ())
+
+
+def _check_files(files: Mapping[str, Rows]) -> None:
     if isinstance(files, Mapping):
-        are_files = [isinstance(file, str | Path | Dataset) for file in files.values()]
-        fit = len(are_files) > 0 and all(are_files)
-        given = {split: type(file).__name__ for split, file in files.items()}
+        given = {split: _kind_of(rows) for split, rows in files.items() if not _is_file_or_rows(rows)}
+        if not given and files:
+            _check_splits(files)
+            return
+        described = f"has {given}" if given else "is {}"
     else:
-        fit = False
-        given = str(files)[:99]
-    if not fit:
-        needed = 'for each split a path or a `Dataset`, as {"train": "a.csv"}'
-        raise UserError(f"`files` is {given!r}. Give {needed}; `Dataset.from_pandas` and `from_list` make one.")
-    unknown = [split for split in files if split not in SPLITS]
+        described = f"is {_kind_of(files)}"
+    needed = "Give each split a file, a `Dataset`, a `DataFrame` or a list of dictionaries"
+    raise UserError(f'`files` {described}. {needed}, as {{"train": "a.csv"}}.')
+
+
+def _is_file_or_rows(rows: Any) -> bool:
+    if isinstance(rows, list):
+        return all(isinstance(row, Mapping) for row in rows)
+    return isinstance(rows, str | Path | Dataset | DataFrame)
+
+
+def _kind_of(given: Any) -> str:
+    if isinstance(given, str | Path):
+        return repr(str(given))
+    kind = type(given).__name__
+    if isinstance(given, list) and given:
+        return f"{kind} of {type(given[0]).__name__}"
+    return kind
+
+
+def _check_splits(names: Collection[str]) -> None:
+    unknown = [split for split in names if split not in SPLITS]
     if unknown:
         raise UserError(f"`files` has {unknown[0]!r}{nearest(unknown[0], SPLITS)}. The splits: {', '.join(SPLITS)}.")
 
@@ -117,13 +154,27 @@ class _Split:
         return self.name == "test"
 
 
-def _open_split(name: str, file: str | Path | Dataset, delimiter: str | None) -> _Split:
-    if not isinstance(file, Dataset):
-        rows = read_file(file, delimiter=delimiter)
-        return _Split(name, rows, source=str(file), task_name=Path(file).name.partition(".")[0])
-    dataset_name = file.info.dataset_name  # none if the rows were made in memory
-    source = f"{dataset_name}/{name}" if dataset_name else f"the split {name!r}"
-    return _Split(name, file, source, task_name=Path(dataset_name).name if dataset_name else "")
+def _open_split(name: str, given: Rows, delimiter: str | None, needed: Collection[str]) -> _Split:
+    source, task_name = f"the split {name!r}", ""
+    if isinstance(given, Dataset):
+        rows = given
+        dataset_name = given.info.dataset_name  # none if the rows were made in memory
+        if dataset_name:
+            source, task_name = f"{dataset_name}/{name}", Path(dataset_name).name
+    elif isinstance(given, DataFrame):
+        rows = dataset_of_frame(given, source, needed)
+    elif isinstance(given, list):
+        rows = dataset_of_records(given, source, needed)
+    else:
+        source, task_name = str(given), Path(given).name.partition(".")[0]
+        rows = read_file(given, delimiter=delimiter, needed=needed)
+        if PLACE in rows.column_names:
+            raise UserError(
+                f"{source} has a column {PLACE!r}, as which this package keeps the rows' places. Rename it."
+            )
+    if len(rows) == 0:
+        raise UserError(f"{source} has no rows. Give at least one, or leave it out.")
+    return _Split(name, rows, source, task_name)
 
 
 class _OwnRows:
@@ -191,6 +242,8 @@ class _OwnRows:
     def make_task(self, label_names: Sequence[str] | None, num_labels: int | None) -> Task:
         """What the rows are for."""
         multi_label = self.has_classes and self._have_lists()
+        if multi_label and not self.class_columns:
+            self._check_lists(label_names)
         metrics = ("accuracy",)
         if self.regression:
             metrics = ("pearson", "spearmanr")
@@ -210,6 +263,12 @@ class _OwnRows:
         """Whether a row may have several labels."""
         features = [split.rows.features.get(self.label) for split in self.splits]
         return any(isinstance(feature, List | LargeList) for feature in features)
+
+    def _check_lists(self, label_names: Sequence[str] | None) -> None:
+        labels = chain.from_iterable(split.labels or () for split in self.splits)
+        lists = [label for label in labels if isinstance(label, list)]
+        where = f"Column {self.label!r} of {self.splits[0].source}"
+        check_lists_hold_classes(lists, len(label_names) if label_names else None, where)
 
     def _find_classes(self, label_names: Sequence[str] | None, num_labels: int | None) -> tuple[str, ...]:
         """The names of the classes: those that are given, those of their columns, or those of the train split."""

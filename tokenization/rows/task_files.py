@@ -81,12 +81,18 @@ def _from_folder(task: Task, data_dir: Path) -> dict[str, Parts]:
     for folder in folders:
         files = {split: _files_of_split(folder, task, split) for split in task.splits}
         if any(files.values()):
-            return {split: [(str(path), read_file(path)) for path in paths] for split, paths in files.items() if paths}
+            return {split: _read_parts(paths, task) for split, paths in files.items() if paths}
     stems = chain.from_iterable(_stems(task, split) for split in task.splits)
     raise UserError(
         f"No file of task {task.name!r} found in {', '.join(map(str, folders))}. Needed: files named "
         f"{', '.join(stems)} (at least one split), each ending in {', '.join(TASK_FILES)}."
     )
+
+
+def _read_parts(paths: list[Path], task: Task) -> Parts:
+    sources = chain.from_iterable(task.column_sources.values())
+    needed = {*task.column_names, *chain.from_iterable(sources)}
+    return [(str(path), read_file(path, needed=needed)) for path in paths]
 
 
 def _stems(task: Task, split: str) -> list[str]:

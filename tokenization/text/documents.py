@@ -8,7 +8,7 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -21,7 +21,7 @@ from datasets.exceptions import DatasetNotFoundError
 from transformers.utils import logging
 
 from ..errors import UserError
-from ..file_kinds import COMPRESSIONS, CORPUS_FILES, reader_options, to_utf8
+from ..file_kinds import COMPRESSIONS, CORPUS_FILES, csv_options, json_rows, to_utf8
 from ..wording import nearest
 
 logger = logging.get_logger(__name__)
@@ -56,7 +56,7 @@ class FileShard:
             if self.kind == "text":
                 yield from DOCUMENTS[self.document_per](_read_text(path))
             else:
-                yield from _documents_of_rows(_read_rows(path, self.kind), text_column, path)
+                yield from _documents_of_rows(_read_rows(path, self.kind, text_column), text_column, path)
 
 
 @dataclass(frozen=True)
@@ -330,17 +330,31 @@ def _read_text(path: str) -> Iterator[str]:
         raise UserError(f"{path} cannot be read: {error}") from error
 
 
-def _read_rows(path: str, kind: str) -> Iterator[dict]:
+def _read_rows(path: str, kind: str, text_column: str) -> Iterator[dict]:
+    """The rows of a file, each with lists of one cell; of a JSON file, only the column of the text."""
     if kind != "parquet":
-        next(_read_text(path), "")  # this refuses what is not UTF-8, which the reader of JSON takes silently
+        next(_read_text(path), "")  # which says how a text that is not UTF-8 becomes it
     try:
-        options = reader_options(kind, path)
-        rows = load_dataset(kind, data_files=glob.escape(path), split="train", streaming=True, **options)
-        yield from rows.iter(1)
-    except StopIteration:  # from the JSON reader, for a file without rows
-        return
+        if kind == "json":
+            yield from _read_json(path, text_column)
+        else:
+            options = csv_options(path) if kind == "csv" else {}
+            rows = load_dataset(kind, data_files=glob.escape(path), split="train", streaming=True, **options)
+            yield from rows.iter(1)
+    except UserError:
+        raise
     except (ValueError, *UNREADABLE) as error:
         raise UserError(f"{path} cannot be read as {kind}: {error}") from error
+
+
+def _read_json(path: str, text_column: str) -> Iterator[dict]:
+    """The rows with the column of the text alone, which some of them may lack."""
+    found: dict[str, None] = {}
+    for row in json_rows(path):
+        found.update(dict.fromkeys(row))
+        yield {text_column: [row.get(text_column)]}
+    if found:
+        _check_column(found, text_column, path)
 
 
 def _documents_of_rows(rows: Iterable[dict], text_column: str, source: str) -> Iterator[Iterable[str]]:
@@ -350,15 +364,19 @@ def _documents_of_rows(rows: Iterable[dict], text_column: str, source: str) -> I
 
 
 def _text_of(row: dict[str, list], text_column: str, place: str) -> str:
-    if text_column not in row:
-        raise UserError(
-            f"{place} has no column {text_column!r}{nearest(text_column, row)}; it has "
-            f"{', '.join(map(repr, row))}. Name the column of the text in `text_column`."
-        )
+    _check_column(row, text_column, place)
     (text,) = row[text_column]
     if text is not None and not isinstance(text, str):
         raise UserError(f"{place}: column {text_column!r} holds {text!r}, no text. Name the column of the text.")
     return text or ""
+
+
+def _check_column(names: Collection[str], text_column: str, place: str) -> None:
+    if text_column not in names:
+        raise UserError(
+            f"{place} has no column {text_column!r}{nearest(text_column, names)}; it has "
+            f"{', '.join(map(repr, names))}. Name the column of the text in `text_column`."
+        )
 
 
 def _chunks(text: str) -> Iterator[str]:

@@ -12,16 +12,61 @@ from support.own_rows import COLUMNS, ROWS
 from support.refusals import check_refused
 
 import tokenization
-from tokenization import load_files
+from tokenization import load_files, load_task, training_texts
 from tokenization.rows.files import read_file
-from tokenization.text import documents
 
 
-def test_texts_before_a_number_stay_texts(tmp_path):
-    """A column of both would be read as JSON's source behind the first 10 MB."""
-    path = write_rows(tmp_path / "rows.jsonl", [{"text": "a" * 10_000}] * 1_100 + [{"text": 5}])
-    for action in (lambda: read_file(path), lambda: [*documents._read_rows(str(path), "json")]):
-        check_refused(action, path, "Column(/text) changed from string to number in row")
+def test_a_column_of_texts_and_numbers_is_refused_with_a_row_of_each(tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "a"}, {"text": None}, {"text": 5}])
+    told = f"{path}: column 'text' has the text 'a' in row 0, but the number 5 in row 2."
+    check_refused(lambda: read_file(path), told, "Write all cells as one kind")
+    check_refused(lambda: [*training_texts(path)], f"{path}, row 2: column 'text' holds 5, no text")
+
+
+# Cells of a column in the first rows of a file, and one in its last.
+LATE_CELLS = {
+    "a key that begins late": ({}, {"x": 1}),
+    "a float among integers": ({"x": 1}, {"x": 1.5}),
+    "a word among dates": ({"x": "2020-01-01"}, {"x": "unknown"}),
+    "a text among numbers": ({"x": 1}, {"x": "a"}),
+    "an object among lists": ({"x": [1]}, {"x": {"a": 1}}),
+    "an integer of more than 64 bits": ({"x": 1}, {"x": 1 << 64}),
+}
+
+
+@pytest.mark.parametrize("cells", LATE_CELLS.values(), ids=LATE_CELLS)
+def test_columns_that_nobody_asks_for_do_not_matter(tmp_path, cells):
+    first, last = cells
+    many = [{"body": "a" * 10_000, "mood": place % 2, **first} for place in range(1_100)]  # 11 MB
+    path = write_rows(tmp_path / "rows.jsonl", [*many, {"body": "b", "mood": 0, **last}])
+    rows = load_files({"train": path}, "classification", COLUMNS)[1]["train"]
+    assert rows.num_rows == 1_101
+    assert rows[-1]["body"] == "b"
+
+
+def test_columns_that_a_corpus_does_not_need_do_not_matter(tmp_path):
+    many = [{"text": "a" * 10_000, "x": 1}] * 1_100
+    path = write_rows(tmp_path / "rows.jsonl", [*many, {"text": "b", "x": "a"}])
+    assert [*training_texts(path)][-1] == "b"
+
+
+def test_columns_that_a_task_does_not_need_do_not_matter(tmp_path):
+    rows = [{"sentence": "a", "label": 0, "x": 1}, {"sentence": "b", "label": 1, "x": "a"}]
+    write_rows(tmp_path / "train.jsonl", rows)
+    assert load_task("sst2", tmp_path)["train"].to_list() == [
+        {"sentence": "a", "label": 0},
+        {"sentence": "b", "label": 1},
+    ]
+
+
+def test_dates_of_a_json_file_stay_texts(tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "2020-01-01T10:20:30Z"}, {"text": "2020-01-02"}])
+    assert read_file(path)["text"][:] == ["2020-01-01T10:20:30Z", "2020-01-02"]
+
+
+def test_a_number_of_more_than_64_bits_is_refused_by_its_value(tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", [{"label": 1}, {"label": 13835058055282163713}])
+    check_refused(lambda: read_file(path), "'label' has 13835058055282163713", "Write its numbers as texts")
 
 
 @pytest.mark.parametrize("texts", [["007", "42"], ["1.50", "2e5"], ["True", "False"], ["NA", "null", "None", "nan"]])
@@ -38,14 +83,19 @@ def test_texts_of_a_csv_file_stay_as_they_are(tmp_path, texts):
         ("a.jsonl", b"", ["no rows", "at least one"]),
         ("b.csv", b"", ["no rows"]),
         ("c.csv", b"body,label\n", ["no rows"]),
-        ("d.jsonl", b'{"body": "a", "label": "x"}\n{"body": "b", "label": \n', ["row 1", "Correct the file"]),
-        ("e.jsonl", b'{"body": "a", "label": "x"}\n[1]\n', ["changed from object"]),
+        (
+            "d.jsonl",
+            b'{"body": "a", "label": "x"}\n{"body": "b", "label": \n',
+            ["begins in line 2: Expecting value", "Correct the file"],
+        ),
+        ("e.jsonl", b'{"body": "a", "label": "x"}\n[1]\n', ["row 1 is [1], which is no object"]),
         ("f.csv", b"body,label\ncaf\xe9,x\n", ["byte 0xe9", "`iconv -f ENCODING -t UTF-8 {path} > NEW`", "1251"]),
         ("h.csv", "body,label\na,x\n".encode("utf-16"), ["byte 0xff", "`iconv -f UTF-16 -t UTF-8 {path} > NEW`"]),
         ("i.jsonl", b'{"body": "a", "label": "x"}\n{"body": "caf\xe9", "label": "y"}\n', ["0xe9", "UTF-8"]),
         ("j.csv", b'body,label\na,x\n"b,y\n', ["as csv", "string starting at row 2", "Correct the file"]),
         ("k.csv", b"body,label\nhello, world,x\na, b,y\n", ["first row has more cells than the 2", "Quote cells"]),
         ("l.csv", b"body,label\na,x\nb,c,d,e,y\n", ["saw 5", "`delimiter`"]),
+        ("l.jsonl", b'{"body": "a", "label": "x", "body": "b"}\n', ["an object has 'body' twice"]),
         ("m.jsonl.gz", gzip.compress(b'{"body": "a"}\n' * 9, mtime=0)[:-9], ["file ended before"]),
         ("n.parquet", b"xx", ["as parquet", "2 bytes"]),
         ("o.xlsx", b"", ["unknown file type", ".jsonl, .jsonl.gz, .csv, .parquet", "CSV (UTF-8)"]),
@@ -76,17 +126,45 @@ def test_a_cache_that_cannot_be_written_is_no_fault_of_the_file(tmp_path, monkey
 
 def test_lines_that_a_quotation_mark_joins_are_told(tmp_path, logged):
     path = tmp_path / "quote.csv"
-    path.write_text('body,label\n"a,x\nb,y\nc",x\n\nd,y\n')
+    path.write_text('body,label\n"a,x\n\nb,y\nc",x\nd,y\n')
     assert len(read_file(path)) == 2
-    told = "4 lines make 2 rows, as some cells hold line ends. If none should, a quotation mark is missing."
+    told = "some quoted cells span lines; 2 rows read. If none should, a quotation mark is missing."
     assert logged.messages == [f"{path}: {told}"]
 
 
-def test_blank_lines_are_not_told(tmp_path, logged):
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.csv", "body,label\na,x\n\nb,y\n", "1 blank line is skipped; it is not counted as a row."),
+        ("a.tsv", "body\tlabel\na\tx\n  \nb\ty\n\n", "2 blank lines are skipped; they are not counted as rows."),
+        ("b.csv", "\nbody,label\na,x\nb,y\n", "1 blank line is skipped; it is not counted as a row."),
+        ("c.csv", 'body,label\n"a\n\n",x\n\n"b\n",y\n', "1 blank line is skipped; it is not counted as a row."),
+        ("a.jsonl", '{"body": "a"}\n\n{"body": "b"}\n', "1 blank line is skipped; it is not counted as a row."),
+    ],
+)
+def test_blank_lines_are_told(tmp_path, logged, name, content, told):
+    path = tmp_path / name
+    path.write_text(content)
+    assert [text.strip() for text in read_file(path)["body"]] == ["a", "b"]
+    assert logged.messages[0] == f"{path}: {told}"
+
+
+def test_a_line_of_separators_is_a_row(tmp_path, logged):
     path = tmp_path / "blank.csv"
-    path.write_text("body,label\na,x\n\nb,y\n")
-    assert len(read_file(path)) == 2
+    path.write_text("body,label\na,x\n,\nb,y\n")
+    assert read_file(path)["body"][:] == ["a", "", "b"]
     assert logged.messages == []
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_blank_cells_of_a_single_column_are_rows(tmp_path, logged, ending):
+    path = tmp_path / f"text{ending}"
+    path.write_text('\nbody\na\n\n   \n""\n"b\n\nc"\nd\n\n')
+    assert read_file(path)["body"][:] == ["a", "", "   ", "", "b\n\nc", "d"]
+    assert logged.messages == [
+        f"{path}: 2 blank lines are skipped; they are not counted as rows.",  # the first, and the last
+        f"{path}: some quoted cells span lines; 6 rows read. If none should, a quotation mark is missing.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,8 +176,11 @@ def test_blank_lines_are_not_told(tmp_path, logged):
         ("C.CSV", "body\tmood\na; b, c\t1\n007\t0\n", None),
         ("d.csv", "body|mood\na; b, c|1\n007|0\n", None),
         ("e.csv", "body\tmood\na; b, c\t1\n007\t0\n", "\\t"),
+        ("f.csv", "body\tmood\na; b, c\t1\n007\t0\n", "tab"),
+        ("g.csv", "body^mood\na; b, c^1\n007^0\n", "^"),
         ("f.json", json.dumps([{"body": "a; b, c", "mood": 1}, {"body": "007", "mood": 0}], indent=1), None),
         ("g.json", '{"body": "a; b, c", "mood": 1}\n{"body": "007", "mood": 0}\n', None),
+        ("h.jsonl", '\ufeff{"body": "a; b, c", "mood": 1} {"body": "007",\n "mood": 0}', None),
     ],
 )
 def test_kinds_of_files_that_people_have(tmp_path, name, content, delimiter, logged):
@@ -117,7 +198,12 @@ def test_a_file_whose_name_looks_like_a_pattern_is_read(tmp_path):
     assert len(load_files({"train": path}, "classification", COLUMNS)[1]["train"]) == 2
 
 
-@pytest.mark.parametrize("name", ["no.jsonl", ""])
-def test_a_missing_file_and_a_folder_are_refused(tmp_path, name):
+@pytest.mark.parametrize(("name", "told"), [("no.jsonl", "does not exist"), ("", "is a folder. Pass one of .jsonl")])
+def test_a_missing_file_and_a_folder_are_refused(tmp_path, name, told):
     path = tmp_path / name
-    check_refused(lambda: load_files({"train": path}, "classification", COLUMNS), f"{path} does not exist")
+    check_refused(lambda: load_files({"train": path}, "classification", COLUMNS), f"{path} {told}")
+
+
+def test_a_delimiter_of_several_characters_is_refused(tmp_path):
+    path = write_rows(tmp_path / "a.csv", ROWS)
+    check_refused(lambda: read_file(path, delimiter="::"), "`delimiter` is '::'", "one character, or the word tab")

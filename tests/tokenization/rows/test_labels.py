@@ -249,7 +249,7 @@ def test_classes_that_look_like_several_labels_or_numbers_are_told(tmp_path, tex
 def test_classes_that_differ_by_a_slip_are_refused_or_kept(tmp_path):
     names = (" bad", "Good", "bad", "cafe\u0301", "caf\u00e9", "good")  # one letter, or two that look like it
     files = {"train": datasets.Dataset.from_list(moods(*names))}
-    slips = "the split 'train' has the classes ' bad' and 'bad', 'Good' and 'good', 'cafe\u0301' and 'caf\u00e9'."
+    slips = "the split 'train' has the classes ' bad' and 'bad', 'Good' and 'good', 'cafe\\u0301' and 'caf\\xe9'."
     check_refused(lambda: load_files(files, "classification", COLUMNS), slips, "`num_labels` (6)")
     assert load_files(files, "classification", COLUMNS, num_labels=6)[0].label_names == names
 
@@ -263,3 +263,47 @@ def test_a_hidden_label_is_left_out_of_training_and_kept_for_prediction(tmp_path
 def test_a_class_called_minus_one_is_told(tmp_path, logged):
     load_files({"train": write_rows(tmp_path / "names.csv", moods("1", "-1", "2"))}, "classification", COLUMNS)
     assert "names.csv has the class -1. -1 marks a row without a label" in logged.messages[-1]
+
+
+def test_a_text_in_a_test_split_of_lists_is_no_list_of_its_letters():
+    files = {
+        "train": [{"body": "a", "mood": ["x"]}, {"body": "b", "mood": ["y"]}],
+        "test": [{"body": "c", "mood": "xy"}],
+    }
+    told = "row 0: column 'mood' has 'xy'. The label needs a list of some of x, y"
+    check_refused(lambda: load_files(files, "classification", COLUMNS), told)
+
+
+def test_a_number_in_a_test_split_of_lists_is_refused():
+    files = {"train": moods([1], [2]), "test": moods(1, 2)}
+    told = "row 0: column 'mood' has 1; row 1: column 'mood' has 2. The label needs a list of some of 1, 2"
+    check_refused(lambda: load_files(files, "classification", COLUMNS), "2 of 2 rows", told)
+
+
+def test_nested_lists_of_labels_are_refused():
+    told = "Column 'mood' of the split 'train' has the label [1]; a class is a text or an integer."
+    check_refused(lambda: load_files({"train": moods([[1]], [[2]])}, "classification", COLUMNS), told)
+
+
+@pytest.mark.parametrize("labels", [[[1, 0], [0, 1]], [[1.0, 0.0], [1.0, 1.0]], [[True, False], [False, False]]])
+def test_a_0_or_1_for_each_class_is_no_list_of_ids(labels):
+    files = {"train": moods(*labels)}
+    told = f"has lists of 0 and 1, such as {labels[0]}, in all rows. If it holds 0 or 1 for each class, give"
+    check_refused(lambda: load_files(files, "classification", COLUMNS), told, "label=first,second")
+
+
+def test_a_0_or_1_for_each_class_of_a_model_is_no_list_of_ids():
+    test = {"test": moods([0, 1], [1, 0])}
+    told = "has lists of 0 and 1, such as [0, 1], in all rows."
+    check_refused(lambda: load_files(test, "classification", COLUMNS, label_names=("0", "1")), told)
+
+
+def test_a_list_that_names_a_class_twice_is_refused_in_each_split():
+    files = {"train": moods([0], [1], [2]), "validation": moods([1, 0, 0])}
+    told = "row 0: column 'mood' has [1, 0, 0]. The label needs a list of some of 0, 1, 2, or [] for none; or,"
+    check_refused(lambda: load_files(files, "classification", COLUMNS), told, "in a column for each, 0 or 1")
+
+
+def test_rows_that_all_name_the_classes_0_and_1_of_three_are_ids():
+    rows = load_files({"test": moods([0, 1])}, "classification", COLUMNS, label_names=("0", "1", "2"))[1]["test"]
+    assert rows["mood"][:] == [[1.0, 1.0, 0.0]]

@@ -10,6 +10,7 @@ from support.own_rows import COLUMNS, ROWS, moods
 from support.refusals import check_refused
 
 from tokenization import Task, TraversalCollator, load_files
+from tokenization.rows.columns import PLACE
 from tokenization.rows.labels import logger
 
 
@@ -39,7 +40,7 @@ def test_labels_that_are_read_as_places_of_named_classes_are_told(tmp_path, monk
     ids = write_rows(tmp_path / "ids.jsonl", [{**row, "mood": place} for place, row in enumerate(ROWS)])
     for path, names in ((ids, "01"), (ids, ("good", "bad"))):
         load_files({"test": path}, "classification", COLUMNS, label_names=names)
-    assert said == [f"{ids}: labels are read as places of classes: 0 is 'good', and so on."]
+    assert said == [f"{ids}: the labels are numbers of classes; 0 means good, 1 bad."]
 
 
 @pytest.mark.parametrize(
@@ -72,18 +73,53 @@ def test_rows_and_settings_that_do_not_fit_are_refused(tmp_path, rows, options, 
 
 
 @pytest.mark.parametrize(
-    "files, kind",
+    ("files", "told"),
     [
-        ("train.csv", "'train.csv'"),
-        (datasets.Dataset.from_list(ROWS), "Dataset("),
-        ({"train": ROWS}, "{'train': 'list'}"),
-        ({"train": pandas.DataFrame(ROWS)}, "{'train': 'DataFrame'}"),
-        ({}, "`files` is {}"),
+        ("train.csv", "`files` is 'train.csv'."),
+        (datasets.Dataset.from_list(ROWS), "`files` is Dataset."),
+        (pandas.DataFrame(ROWS), "`files` is DataFrame."),
+        (ROWS, "`files` is list of dict."),
+        ({"train": ["a.csv"]}, "`files` has {'train': 'list of str'}."),
+        ({"train": ROWS, "test": 5}, "`files` has {'test': 'int'}."),
+        ({}, "`files` is {}."),
+        ({"train": []}, "the split 'train' has no rows."),
     ],
 )
-def test_what_is_no_file_of_a_split_is_refused(files, kind):
-    told = '{"train": "a.csv"}', "`Dataset.from_pandas` and `from_list` make one"
-    check_refused(lambda: load_files(files, "classification", COLUMNS), kind, *told)
+def test_what_is_no_file_of_a_split_is_refused(files, told):
+    check_refused(lambda: load_files(files, "classification", COLUMNS), told, "Give ")
+
+
+KINDS_IN_MEMORY = {"list": list, "DataFrame": pandas.DataFrame, "Dataset": datasets.Dataset.from_list}
+
+
+@pytest.mark.parametrize("make", KINDS_IN_MEMORY.values(), ids=KINDS_IN_MEMORY)
+def test_rows_in_memory_are_read_as_those_of_a_file(make):
+    task, rows = load_files({"train": make(ROWS), "test": make(ROWS[1:])}, "classification", COLUMNS)
+    assert task.label_names == ("happy", "sad")
+    assert rows["train"].to_list() == [{"body": "a good film", "mood": 0}, {"body": "a slow film", "mood": 1}]
+    assert rows["test"].to_list() == [{"body": "a slow film", "mood": 1}]
+
+
+def test_a_table_of_pandas_is_read_without_its_index_and_its_missing_labels():
+    frame = pandas.DataFrame({"body": ["a", "b", "c"], "mood": [1, None, 0], "x": [1, "a", None]}, index=[7, 8, 9])
+    rows = load_files({"train": frame}, "classification", COLUMNS, skip_bad_rows=True)[1]["train"]
+    assert rows.to_list() == [{"body": "a", "mood": 1, PLACE: 0}, {"body": "c", "mood": 0, PLACE: 2}]
+
+
+def test_columns_of_one_name_in_a_table_of_pandas_are_refused():
+    frame = pandas.DataFrame([["a", "b", 1]], columns=["body", "body", "mood"])
+    told = "the split 'train' has two columns 'body'. Rename one."
+    check_refused(lambda: load_files({"train": frame}, "classification", COLUMNS), told)
+
+
+def test_rows_in_memory_may_lack_columns():
+    rows = [{"body": "a", "mood": "x"}, {"body": "b", "mood": "y", "id": 5}, {"body": "c", "mood": "x"}]
+    assert load_files({"train": rows}, "classification", COLUMNS)[1]["train"]["id"][:] == [None, 5, None]
+
+
+def test_a_file_with_the_column_of_places_is_refused(tmp_path):
+    path = write_rows(tmp_path / "rows.csv", [{**row, PLACE: "b"} for row in ROWS])
+    check_refused(lambda: load_files({"train": path}, "classification", COLUMNS), f"{path} has a column {PLACE!r}")
 
 
 def test_an_unknown_split_is_refused_with_the_nearest():

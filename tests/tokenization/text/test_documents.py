@@ -164,8 +164,8 @@ ERRORS = {
     "wide.csv": ("text\nwide".encode("utf-16"), "`iconv -f UTF-16 -t UTF-8 {path} > NEW`"),
     "book.xlsx": (b"PK\3\4\xff", "If it is a spreadsheet, save it as CSV (UTF-8)"),
     "three.ZIP": (b"PK\3\4\xff", "is an archive. Unpack it, and give the folder of its files"),  # only one was read
-    "near.JSONL": (b'{"Text": "a"}', "row 0 has no column 'text' (did you mean 'Text'?)"),
-    "other.jsonl": (b'{"body": "a"}', "row 0 has no column 'text'; it has 'body'. Name the column of the text"),
+    "near.JSONL": (b'{"Text": "a"}', "has no column 'text' (did you mean 'Text'?)"),
+    "other.jsonl": (b'{"body": "a"}', "has no column 'text'; it has 'body'. Name the column of the text"),
     "number.jsonl": (b'{"text": 5}', "row 0: column 'text' holds 5, no text. Name the column"),
     "blank.txt": (b" \n\n ", "has no text. Give a corpus with text in it"),
     "empty.txt": (b"", "has no text"),
