@@ -222,6 +222,8 @@ class GPT1Config(GPT1BaseConfig):
         layer_types (`list[str]`, *optional*): `"full_attention"` (dense) or `"sliding_attention"` (locally banded) for
             each layer. Default: with `sliding_window`, both alternate, dense first (section 2.1 of GPT-3's paper);
             without it, all layers are dense.
+        trained_positions (`int`, *optional*): the first positions, which training has reached, written by the
+            commands that train; `generate` warns beyond them. `None` means all, or that it is not known.
         use_cache (`bool`): return keys and values outside of training.
         tie_word_embeddings (`bool`): the language-model head shares the weights of the token embeddings.
         traversal (`str`, *optional*): how the hidden states of an example's C sequences become its scores:
@@ -286,6 +288,7 @@ class GPT1Config(GPT1BaseConfig):
     rescale_prenorm_residual: bool = False
     # `layer_types` is not a dataclass field: transformers treats its mere presence as sliding attention.
     sliding_window: int | None = None
+    trained_positions: int | None = None
 
     @classmethod
     def get_config_dict(cls, *args, **kwargs):
@@ -349,6 +352,10 @@ class GPT1Config(GPT1BaseConfig):
             raise UserError(
                 f"`sliding_window` is {self.sliding_window}, but it must be at least 1, because a token attends to "
                 "itself. Leave it out for dense attention in all layers."
+            )
+        if self.trained_positions is not None and self.trained_positions < 1:
+            raise UserError(
+                f"`trained_positions` is {self.trained_positions}, but it must be at least 1. Leave it out if all are."
             )
 
     def validate_layer_type(self):

@@ -663,6 +663,13 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)
         length = generation_config.max_length
         limit = self.config.max_position_embeddings
+        num_trained = getattr(self.config, "trained_positions", None)  # the LSTM has no positions
+        if num_trained is not None and num_trained < length <= limit:
+            logger.warning_once(
+                f"The text may become {length} tokens, but only the first {num_trained} of the model's {limit} "
+                "positions were trained (`trained_positions`): what comes behind them is not to be relied on. Pass a "
+                "smaller `max_new_tokens` or a shorter prompt."
+            )
         if length <= limit:
             return
         remedy = "shorten the prompt"

@@ -17,7 +17,16 @@ from .. import GPT1Config
 from ..families import FAMILIES, Family
 
 # Fields of the configuration that follow from the tokenizer and the data.
-DERIVED_FIELDS = ("vocab_size", "traversal", "columns", "num_labels", "id2label", "label2id", "problem_type")
+DERIVED_FIELDS = (
+    "vocab_size",
+    "traversal",
+    "columns",
+    "num_labels",
+    "id2label",
+    "label2id",
+    "problem_type",
+    "trained_positions",
+)
 
 
 @dataclass

@@ -78,6 +78,9 @@ class Family(ABC):
     resets_layers: ClassVar[bool] = False
     """Whether `keep_first_layers` resets the layers of its models."""
 
+    has_positions: ClassVar[bool] = True
+    """Whether its models know a token's position, of which training reaches as many as the longest text has tokens."""
+
     common_sizes: ClassVar[Collection[str]] = tuple(SIZES)
     """Names of sizes that `make_config` knows beside the configuration's own names."""
 

@@ -214,6 +214,7 @@ class GPT1LSTMFamily(GPT1Family):
     """The LSTM, which has no positions: its blocks may have any length, and its sizes have other names."""
 
     common_sizes: ClassVar[Sequence[str]] = ()
+    has_positions: ClassVar[bool] = False
 
     def block_length(self, config: PreTrainedConfig, wanted: int | None = None) -> int:
         return self.longest_sequence(config) if wanted is None else wanted

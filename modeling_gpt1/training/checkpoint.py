@@ -205,10 +205,11 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
         return
     before = type(config).from_pretrained(checkpoint).to_dict()  # the file has no defaults
     for name, now in config.to_dict().items():
-        is_size = type(now) is int and not name.endswith("_token_id")
-        if (is_size or name in BEHAVIOUR) and before.get(name, now) != now:
+        was = before.get(name, now)
+        is_size = type(now) is type(was) is int and not name.endswith("_token_id")
+        if (is_size or name in BEHAVIOUR) and was != now:
             raise UserError(
-                f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {before[name]}, but this "
+                f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {was}, but this "
                 f"run's has {now}. Give the model the old one, or start a new run in another folder."
             )
 

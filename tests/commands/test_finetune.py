@@ -919,3 +919,12 @@ def test_a_run_that_was_stopped_while_it_predicted_writes_its_card_when_it_is_re
     finetune.main(command)
     accuracy = read_json(tmp_path / "run" / "eval_results.json")["eval_accuracy"]
     assert f"accuracy | {accuracy}" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_given_length_is_said_by_the_run_and_its_card(tokenizer_folder, tmp_path, caplog):
+    command = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *training(tmp_path / "run")]
+    finetune.main([*command, "--max_length", "9"])
+    assert "length: texts are cut to 9 tokens, also by `gpt1 predict`" in caplog.messages
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "The model reads at most 9 tokens at a time" in card
+    assert "| trained positions | the first 9 |" in card

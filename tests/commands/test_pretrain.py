@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from datasets import Dataset, IterableDataset
 from support.files import write_rows
 from support.finetuning import resumes_after, without_times
@@ -631,3 +632,44 @@ def test_a_new_run_without_an_update_is_not_finished():
     callback = RunCallback([], None, parser_of("pretrain"))
     said = refusal(callback.on_train_begin, args, TrainerState(max_steps=0), None)
     assert said == "The run would make no update. Pass --num_train_epochs or --max_steps above 0."
+
+
+@pytest.fixture
+def short_blocks(books, caplog):
+    """The folder of a model of 32 positions that was trained on blocks of 12 tokens, and the warnings of its run."""
+    command = arguments(books, books / "out", "--num_merges", "60", "--config_overrides", SIZES)
+    pretrain.main([*command, "--block_length", "12"])
+    return books / "out", [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_positions_that_no_block_reaches_are_named(short_blocks):
+    _, warnings = short_blocks
+    said = "No block is longer than 12 tokens: only the first 12 of the model's 32 positions are trained."
+    assert [line for line in warnings if line.startswith(said)] == warnings[-1:]
+
+
+def test_the_card_names_the_positions_that_were_trained(short_blocks):
+    out, _ = short_blocks
+    assert "| trained positions | the first 12 |" in (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_text_that_goes_beyond_trained_positions_is_warned_of(short_blocks, caplog):
+    out, _ = short_blocks
+    model = GPT1ForCausalLM.from_pretrained(out)
+    caplog.clear()
+    model.generate(torch.ones(1, 4, dtype=torch.long), max_new_tokens=8, pad_token_id=0)
+    assert caplog.messages == []
+    model.generate(torch.ones(1, 4, dtype=torch.long), max_new_tokens=9, pad_token_id=0)
+    assert "The text may become 13 tokens, but only the first 12 of the model's 32 positions" in caplog.text
+
+
+def test_longer_blocks_train_the_other_positions(short_blocks, books):
+    out, _ = short_blocks
+    pretrain.main(arguments(books, books / "further", "--model", str(out)))
+    assert GPT1ForCausalLM.from_pretrained(books / "further").config.trained_positions is None
+
+
+def test_blocks_as_long_as_the_model_leave_no_position_untrained(books, caplog):
+    pretrain.main(arguments(books, books / "out", "--num_merges", "60", "--config_overrides", SIZES))
+    assert GPT1ForCausalLM.from_pretrained(books / "out").config.trained_positions is None
+    assert "positions are trained" not in caplog.text

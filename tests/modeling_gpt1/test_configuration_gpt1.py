@@ -117,10 +117,11 @@ def test_a_wrong_value_that_is_assigned_is_refused():
 
 
 SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
-SIZES |= {"max_position_embeddings", "lstm_hidden_size", "sliding_window"}
+SIZES |= {"max_position_embeddings", "lstm_hidden_size", "sliding_window", "trained_positions"}
 FRACTIONS = {"embd_pdrop", "resid_pdrop", "attn_pdrop", "classifier_dropout"}
 REAL = {"lm_coef", "layer_norm_epsilon", "initializer_range", *FRACTIONS}
 SWITCHES = {"do_layer_norm_before", "rescale_prenorm_residual", "use_cache", "tie_word_embeddings"}
+OPTIONAL = {"intermediate_size", "sliding_window", "trained_positions", "traversal", "columns"}
 IDS = {f"{name}_token_id" for name in ("start", "delimiter", "extract", "pad", "bos", "eos")}
 
 
@@ -131,7 +132,7 @@ IDS = {f"{name}_token_id" for name in ("start", "delimiter", "extract", "pad", "
         *((-1, IDS), (0, IDS | FRACTIONS | {"lm_coef"}), (1, IDS | SIZES | FRACTIONS | {"lm_coef"})),
         *((2, IDS | SIZES | {"lm_coef"}), (0.5, REAL), (1e-300, REAL), (-0.5, set())),
         *((math.nan, set()), (math.inf, set()), ("x", {"hidden_act"}), (True, SWITCHES), ([], {"eos_token_id"})),
-        *(({}, {"columns"}), (None, IDS | {"intermediate_size", "sliding_window", "traversal", "columns"})),
+        *(({}, {"columns"}), (None, IDS | OPTIONAL)),
     ],
 )
 def test_every_field_takes_the_values_that_it_can(config_class, value, takes_it):

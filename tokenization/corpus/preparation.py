@@ -108,10 +108,15 @@ def load_blocks(
 
 def count_tokens(blocks: Dataset) -> int:
     """Tokens of the blocks that `load_blocks` prepared, from Arrow's row lengths, without reading any token."""
+    return int(lengths_of(blocks).sum())
+
+
+def lengths_of(blocks: Dataset) -> np.ndarray:
+    """Tokens of each block that `load_blocks` prepared."""
     lengths = pyarrow.compute.list_value_length(blocks.data.column("input_ids")).to_numpy()
     if blocks._indices is not None:  # of rows that were selected or shuffled
         lengths = lengths[blocks._indices.column(0).to_numpy()]
-    return int(lengths.sum())
+    return lengths
 
 
 def unigram_perplexity(blocks: Dataset) -> float:

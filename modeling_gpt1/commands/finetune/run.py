@@ -298,8 +298,18 @@ class FineTuningRun:
         """Lets the saved tokenizer know the length of training, and a model that is not trained keep its own."""
         if self.args.do_train:
             tokenizer.model_max_length = collator.max_length
+            self.note_length(collator.max_length)
         elif self.data_args.max_length is None:
             collator.max_length = min(collator.max_length, tokenizer.model_max_length)
+
+    def note_length(self, max_length: int) -> None:
+        """Adds a line about a length that was given, and keeps how many positions of a new model are trained."""
+        if self.data_args.max_length is None:
+            return
+        self.lines.append(f"length: texts are cut to {counted(max_length, 'token')}, also by `gpt1 predict`")
+        config = self.parts["model"].config
+        if self.start is None and self.family.has_positions and max_length < config.max_position_embeddings:
+            config.trained_positions = max_length
 
     # ---- Rows
 

@@ -13,6 +13,7 @@ from transformers import TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts, unigram_perplexity
+from tokenization.corpus.preparation import lengths_of
 from tokenization.errors import UserError
 from tokenization.text.documents import find_files
 from tokenization.wording import counted
@@ -70,6 +71,7 @@ def main(arguments: list[str]) -> None:
     run.open_model()
     run.load_blocks()
     run.describe_text()
+    run.note_trained_positions()
     run.make_trainer()
     run.add_samples()
     run.plan_words()
@@ -295,6 +297,29 @@ class PretrainingRun:
             self.lines.append(line + self.unknown["validation"])
             self.limit_evaluation()
 
+    def note_trained_positions(self) -> None:
+        """Warns of positions that no block reaches, and keeps in the configuration how many are trained."""
+        config = self.model.config
+        num_before = getattr(config, "trained_positions", None)
+        if not self.family.has_positions or not (self.is_new or num_before):
+            return
+        if isinstance(self.train_blocks, IterableDataset):
+            longest_block = self.block_length
+        else:
+            longest_block = int(lengths_of(self.train_blocks).max())
+        num_positions = self.family.longest_sequence(config)
+        num_trained = max(num_before or 0, longest_block + self.family.num_added)
+        if num_trained >= num_positions:
+            if num_before:
+                config.trained_positions = None
+            return
+        config.trained_positions = num_trained
+        logger.warning(
+            f"No block is longer than {longest_block} tokens: only the first {num_trained} of the model's "
+            f"{num_positions} positions are trained. Longer texts need longer blocks (--block_length) or documents "
+            "that are mixed (--mix_documents)."
+        )
+
     def line_about(self, use: str, blocks: Dataset, num_tokens: int) -> str:
         number = counted(len(blocks), "block")
         return f"{use}: {counted(num_tokens, 'token')} in {number} of up to {self.block_length}"
@@ -334,6 +359,9 @@ class PretrainingRun:
         length = min(SAMPLE_TOKENS, self.model.config.max_position_embeddings - longest)
         if length < 1:
             raise UserError(f"--prompts has one of {longest} tokens, which leaves the model no position. Shorten it.")
+        num_trained = getattr(self.model.config, "trained_positions", None)
+        if num_trained and num_trained > longest:
+            length = min(length, num_trained - longest)
         self.trainer.add_callback(SampleCallback(self.tokenizer, prompts, max_new_tokens=length))
 
     def plan_words(self) -> None:
