@@ -111,7 +111,10 @@ def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> Batch
     num_sequences = len(is_real)
     num_choices = num_sequences // num_examples
     if (is_real[:, 1:] > is_real[:, :-1]).any():
-        raise UserError("A plan needs padding at the end of each sequence. Pad there, or leave the plan out.")
+        raise UserError(
+            "`attention_mask` has padding before a token, but a plan needs all padding at the end of a sequence. Pad "
+            "on the right, or make batches without a plan (`plan=False`)."
+        )
     # Of each sequence, [S]: its tokens, those of them that another sequence computes, and the others.
     lengths = is_real.sum(1)
     examples = np.repeat(np.arange(num_examples), num_choices)

@@ -119,8 +119,9 @@ class OtherForm:
         num_texts = len(kind.roles)
         if num_texts > 2:
             raise UserError(
-                f"{type(tokenizer).__name__} reads one text or a pair, but {traversal} has the {num_texts} texts "
-                f"{', '.join(kind.roles)}. Take a tokenizer with control tokens, or a traversal of two texts."
+                f"{type(tokenizer).__name__} reads one text or a pair, but the traversal {traversal!r} has the "
+                f"{num_texts} texts {', '.join(kind.roles)}. Pass a tokenizer with control tokens, or a traversal of "
+                "one or two texts."
             )
         self.form = FamilyForm(tokenizer, num_texts, max_length)
         self.kind = kind

@@ -89,12 +89,20 @@ class TraversalCollator:
         check_roles(self.traversal, self.columns)
         self._kind = TRAVERSALS[self.traversal]
         if self.regression and self._kind.has_choices:
-            raise UserError(f"{self.traversal} does not support regression: its label is the right choice's index.")
+            raise UserError(
+                f"`regression` is True, but a label of the traversal {self.traversal!r} is the index of the right "
+                "choice. Leave `regression` out."
+            )
         if self.both_orders and not self._kind.is_symmetric:
-            raise UserError(f"both_orders is for pairs of similarity, not for {self.traversal}. Leave it out.")
+            raise UserError(
+                "`both_orders` is True, but only the traversal 'similarity' reads a pair in both orders, and this one "
+                f"is {self.traversal!r}. Leave `both_orders` out."
+            )
         self._label_column = self.columns.get("label")
         if not isinstance(self._label_column, str | None):
-            raise UserError(f"The role label needs the name of one column; it was given {self._label_column!r}.")
+            raise UserError(
+                f"`columns` has {self._label_column!r} for the role label, which needs the name of one column."
+            )
         self._text_roles = self._kind.text_roles(self.columns)
         # Whether the batches are in GPT-1's form, not in that of another family's tokenizer.
         self.is_of_gpt1 = reads_control_tokens(self.tokenizer)
@@ -233,7 +241,7 @@ class TraversalCollator:
         else:
             other = names[is_hidden.index(False)]
             why = f"{other} has one, and a batch needs a label in every row or in none"
-        real = f" If {held!r} is a real label, set hidden_label=None." if held is not None else ""
+        real = f" If {held!r} is a real label, pass `hidden_label=None`." if held is not None else ""
         raise UserError(
             f"{names[row]} has no label (column {self._label_column!r} holds {held!r}); {why}. Label or remove such "
             f"rows.{real}"
@@ -242,7 +250,7 @@ class TraversalCollator:
     def _check_label(self, label: Any, name: str, num_choices: int) -> None:
         if self.multi_label:
             fits = isinstance(label, Sequence) and len(label) == self.num_labels and {0, 1}.issuperset(label)
-            needed = f"0 or 1 for {self.num_labels} classes"
+            needed = f"a list of 0 or 1 for each of {self.num_labels} classes"
         elif self.regression:
             fits = isinstance(label, numbers.Real) and math.isfinite(label) and label != IGNORED_LABEL
             needed = f"a finite number other than {IGNORED_LABEL}, which the loss takes for no label"
@@ -250,13 +258,15 @@ class TraversalCollator:
             number = num_choices if self._kind.has_choices else self.num_labels
             fits = isinstance(label, numbers.Integral) and 0 <= label < (number or math.inf)
             end = f"to {number - 1}" if number else "up"
-            needed = f"a class or choice, an integer from 0 (the first) {end}"
+            thing = "choice" if self._kind.has_choices else "class"
+            needed = f"the index of a {thing}, an integer from 0 {end}"
         if not fits:
             how = ""
-            if not self._kind.has_choices:
-                how = ", or map all, for example with Dataset.class_encode_column"
+            are_classes = not (self._kind.has_choices or self.regression or self.multi_label)
+            if are_classes:
+                how = ", or convert the whole column, for example with `Dataset.class_encode_column`"
             raise UserError(
-                f"{name}: the label is {label!r} of type {type(label).__name__}; it needs {needed}. Correct the "
+                f"{name}: the label is {label!r} of type {type(label).__name__}, but must be {needed}. Correct the "
                 f"row{how}."
             )
 
@@ -281,8 +291,8 @@ class TraversalCollator:
         column = self.columns["choices"]
         if isinstance(column, str) and isinstance(row.get(column), str):
             raise UserError(
-                f"{name}: choices (column {column!r}) holds one text, {row[column]!r}; it needs a list of texts. If "
-                "each choice has its own column, map choices to the list of them (in a command: choices=a,b)."
+                f"{name}: choices (column {column!r}) holds one text, {row[column]!r}, but a list of texts is needed. "
+                "If each choice has its own column, map choices to the list of them (in a command: choices=a,b)."
             )
         values = self._values(row, "choices", name)
         may_be_blank = not isinstance(column, str)  # a file without lists leaves the column of an absent choice blank
@@ -297,7 +307,8 @@ class TraversalCollator:
             if column not in row:
                 raise UserError(
                     f"{name} has no column {column!r}, which `columns` maps to {role}; its columns are: "
-                    f"{', '.join(row)}. Correct `columns`; under Trainer set remove_unused_columns=False."
+                    f"{', '.join(row)}. Correct `columns`; if Trainer removed the column, pass "
+                    "`remove_unused_columns=False`."
                 )
             value = row[column]
             if isinstance(value, list | tuple | np.ndarray):

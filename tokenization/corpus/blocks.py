@@ -44,7 +44,7 @@ def check_block_length(block_length: int) -> None:
     """Raises ValueError below 3: some documents could then only be cut into blocks without a target."""
     if block_length < 3:
         raise UserError(
-            f"block_length is {block_length}; it must be at least 3, so that every block, even the last of a "
+            f"`block_length` is {block_length}, but must be at least 3, so that every block, even the last of a "
             "document, has a token to read and a token to predict."
         )
 

@@ -72,8 +72,8 @@ def load_blocks(
     check_block_length(block_length)
     if streaming and num_proc is not None:
         raise UserError(
-            f"num_proc is {num_proc}, but a stream is tokenised where it is read. Leave num_proc out and give the "
-            "DataLoader workers (dataloader_num_workers), or leave streaming out."
+            f"`num_proc` is {num_proc}, but `streaming` tokenises the text while it is read. Leave `num_proc` out and "
+            "pass `dataloader_num_workers`, or leave `streaming` out."
         )
     reading = check_corpus(source, name, split, text_column, fix_text, document_per)
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
@@ -103,7 +103,10 @@ def load_blocks(
     except ValueError as error:
         if "no data" not in str(error):
             raise
-        raise UserError("No document has two tokens, so nothing can be predicted. Pass `mix_documents`.") from error
+        raise UserError(
+            "No document has two tokens, so there is no next token to predict. Pass `mix_documents`, which joins "
+            "documents."
+        ) from error
 
 
 def count_tokens(blocks: Dataset) -> int:

@@ -63,26 +63,30 @@ def read_file(
         reason = _first_cause(error)
         if _is_fault_of_the_cache(reason, path):
             raise
-        what = f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}."
-        raise UserError(f"{what} {_remedy(path, builder, reason)}") from error
+        what_is_wrong = str(reason).strip().rstrip(".")
+        raise UserError(
+            f"{path} cannot be read as {builder}: {what_is_wrong}. {_remedy(path, builder, reason)}"
+        ) from error
     if len(rows) == 0:
-        raise UserError(f"{path} has no rows. Give a file with at least one, or leave it out.")
+        raise UserError(f"{path} has no rows. Pass a file with at least one, or leave it out.")
     if _holds_columns(path, rows):
-        raise UserError(f"{path} holds columns. Write a list of rows, as pandas does with orient='records'.")
+        raise UserError(
+            f"{path} has a list for each column, but a list of rows is needed. Write one, as pandas does with "
+            "`to_json(orient='records')`."
+        )
     return rows
 
 
 def _builder_of(path: Path) -> str:
+    endings = ", ".join(ROW_FILES)
     if path.is_dir():
-        what = "is a folder"
-    elif not path.is_file():
-        what = "does not exist"
-    else:
-        what = "has an unknown file type"
-        for ending, builder in ROW_FILES.items():
-            if path.name.lower().endswith(ending):
-                return builder
-    raise UserError(f"{path} {what}. Pass one of {', '.join(ROW_FILES)}; save a spreadsheet as CSV (UTF-8).")
+        raise UserError(f"{path} is a folder. Pass a file of it that ends in one of {endings}.")
+    if not path.is_file():
+        raise UserError(f"The file {path} does not exist. Correct its path.")
+    for ending, builder in ROW_FILES.items():
+        if path.name.lower().endswith(ending):
+            return builder
+    raise UserError(f"{path} does not end in one of {endings}. Pass such a file; save a spreadsheet as CSV (UTF-8).")
 
 
 def _load(builder: str, path: Path, **options: Any) -> Dataset:

@@ -173,21 +173,30 @@ def check_lists_hold_classes(lists: list[list], num_classes: int | None, where: 
 def _check_types(labels: list, where: str) -> None:
     for label in labels:
         if not isinstance(label, str | int):
-            needed = "a class is a text or an integer. Correct the data, or pass `regression` to predict numbers"
-            raise UserError(f"{where} has the label {label!r}; {needed}.")
+            raise UserError(
+                f"{where} has the label {label!r}, but a class is a text or an integer. Correct the data, or pass "
+                "`regression` to predict numbers."
+            )
 
 
 def _check_names(names: list[str], found: set, where: str, num_labels: int | None, note: str) -> None:
     missing = sorted({str(label) for label in found} - set(names))
     if missing:
-        needed = f"ids go from 0 to {len(names) - 1}. Correct them, name another column, or pass `num_labels`"
-        raise UserError(f"{where} has the class {missing[0]}; {needed}.")
+        raise UserError(
+            f"{where} has the class {missing[0]}, but the ids of {counted(len(names), 'class')} go from 0 to "
+            f"{len(names) - 1}. Correct the labels, name another column, or pass the number of classes as "
+            "`num_labels`."
+        )
     if num_labels is None and (slips := _equal_but_for_spelling(names)):
-        how = f"Make them one in the file (pandas: `{MAKE_ONE}`)"
-        raise UserError(f"{where} has the classes {listed(slips)}. {how}, or pass `num_labels` ({len(names)}).")
+        raise UserError(
+            f"{where} has classes that differ in spelling alone: {listed(slips)}. Make them one in the file (pandas: "
+            f"`{MAKE_ONE}`), or pass `num_labels` ({len(names)}) to keep them."
+        )
     if len(names) < 2:
-        have = f"{counted(len(names), 'class')} ({listed(names)})"
-        raise UserError(f"{where} has {have}; at least two are needed.{note}")
+        raise UserError(
+            f"{where} has {counted(len(names), 'class')} ({listed(names)}), but at least two are needed. Add rows of "
+            f"another class, or name another column.{note}"
+        )
 
 
 def _equal_but_for_spelling(names: list[str]) -> list[str]:
@@ -209,14 +218,16 @@ def _warn_of_names(names: list[str], where: str) -> None:
     if str(HIDDEN_LABEL) in names:
         logger.warning(f"{where} has the class -1.{MEANS_HIDDEN} If so here, remove these rows.")
     if all(NUMBER_WITH_COMMA.fullmatch(name) for name in names):
-        how = "write them with a decimal point, and pass `regression`"
-        logger.warning(f"{where} has the classes {listed(names)}. If these are numbers, {how}.")
+        logger.warning(
+            f"{where} has the classes {listed(names)}. If these are numbers, write them with a decimal point, and "
+            "pass `regression`."
+        )
     several = [name for name in names if "|" in name]
     joins_others = any(set(name.split("|")) & set(names) for name in several)
     if 2 * len(several) > len(names) or joins_others:
         logger.warning(
-            f"{where} has the class {several[0]!r}. If a row may have several labels, its label must be a list, or a "
-            "column of 0 and 1 for each class."
+            f"{where} has the class {several[0]!r}. If a row may have several labels, write them as a list, or give "
+            "each class a column of 0 and 1."
         )
 
 
@@ -257,13 +268,13 @@ class LabelIds:
         """What a label must be, for messages."""
         names = listed(self.id_of)
         if self.task.multi_label:
-            return f"a list of some of {names}, or [] for none; or, in a column for each, 0 or 1"
+            return f"a list of some of {names}, or [] for none; with a column for each class, 0 or 1"
         if self.id_of:
             return f"one of {names}"
         if self.task.regression:
             return "a number such as 3 or 3.5"
         if self.has_choices:
-            return "the place of a choice, 0 the first"
+            return "the index of a choice, 0 for the first"
         return f"a whole number from 0 to {self.task.num_labels - 1}"
 
     def ends(self, rows: Dataset) -> list[int]:
@@ -389,12 +400,12 @@ class _ConvertedRows:
         """Raises ValueError unless the bad rows may be left out; see `write_labels`."""
         what = self._describe_bad()
         if skip_bad_rows and self.kept and not self._count_from_1():
-            logger.warning(f"{what} They are left out.")
+            logger.warning(f"{what} These rows are left out.")
             return
         or_skip = ""
         if skip_bad_rows is not None and self.kept:
             or_skip = ", or pass `skip_bad_rows` to leave them out"
-        raise UserError(f"{what} Correct or remove them{or_skip}.")
+        raise UserError(f"{what} Correct or remove these rows{or_skip}.")
 
     def hide_unknown_labels(self) -> None:
         """Keeps the rows of a test split, whose labels that cannot be used are None; warns of them."""
@@ -419,13 +430,13 @@ class _ConvertedRows:
             shown.append(f"and {len(self.bad) - len(first)} more")
         what = (
             f"{len(self.bad)} of {counted(len(self.rows), 'row')} of {self.source} lack a text or a label that can be "
-            f"used, counted from row 0: {'; '.join(shown)}. The label needs {self.ids.needed}."
+            f"used, counted from row 0: {'; '.join(shown)}. A label must be {self.ids.needed}."
         )
         has_classes = len(self.ids.id_of) > 0
         if has_classes and any(self.labels[row] == HIDDEN_LABEL for row in self.bad):
             what += f"{MEANS_HIDDEN} If it is a class, give the classes names."
         if len(self.ids.id_of) > MANY_CLASSES and len(self.bad) > len(self.rows) / 2:
-            what += f" Is {self.column!r} the label?"
+            what += f" Is {self.column!r} the column of the labels?"
         if self._count_from_1():
             what += " No label is 0: if they count from 1, subtract 1 from each."
         return what

@@ -17,8 +17,8 @@ def check_numbers(predictions: np.ndarray) -> None:
     is_bad = predictions != predictions  # true of NaN alone, whatever the type
     if is_bad.any():
         raise UserError(
-            f"{is_bad.sum()} of {predictions.size} predictions are no numbers (NaN), first at {is_bad.argmax()}, so "
-            "they have no accuracy. Look at the model that gave them."
+            f"{is_bad.sum()} of {predictions.size} predictions are not numbers (NaN), the first of them prediction "
+            f"{is_bad.argmax()}, so they have no accuracy. Check the model that made them."
         )
 
 
@@ -124,8 +124,9 @@ def find_metric(name: str, labels: np.ndarray) -> Metric:
         return _metric_of_scikit_learn(name, scorer, labels)
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(
-            f"The metric {name!r} is unknown to scikit-learn and `evaluate`, or cannot be computed of answers like "
-            f"{labels[:3].tolist()}. Of classes, pass accuracy, f1_macro, recall_macro; of numbers, pearson or r2."
+            f"The metric {name!r} is unknown to scikit-learn and `evaluate`, or cannot be computed for labels like "
+            f"{labels[:3].tolist()}. For classes, pass accuracy, f1_macro or recall_macro; for numbers, "
+            "pearson or r2."
         ) from error
 
 

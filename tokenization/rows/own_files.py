@@ -90,7 +90,7 @@ def _check_columns_are_used_once(columns: dict[str, str | list[str]]) -> None:
     used = Counter(chain.from_iterable(column_list(names) for names in columns.values()))
     name, times = used.most_common(1)[0]
     if times > 1:
-        raise UserError(f"`columns` has {name!r} twice, and a model would read it twice. Give each role its own.")
+        raise UserError(f"`columns` names the column {name!r} twice. Give each role its own column.")
 
 
 def _names_of(columns: Mapping[str, str | list[str]]) -> set[str]:
@@ -130,7 +130,9 @@ def _kind_of(given: Any) -> str:
 def _check_splits(names: Collection[str]) -> None:
     unknown = [split for split in names if split not in SPLITS]
     if unknown:
-        raise UserError(f"`files` has {unknown[0]!r}{nearest(unknown[0], SPLITS)}. The splits: {', '.join(SPLITS)}.")
+        raise UserError(
+            f"`files` has the split {unknown[0]!r}{nearest(unknown[0], SPLITS)}. Name splits {', '.join(SPLITS)}."
+        )
 
 
 @dataclass
@@ -200,8 +202,10 @@ class _OwnRows:
         self.class_columns = self._find_class_columns()
         if self.class_columns is not None:
             if not has_classes:
-                needed = f"The label of {traversal} needs the name of one column"
-                raise UserError(f"{needed}; it was given {self.class_columns!r}.")
+                raise UserError(
+                    f"`columns` has {self.class_columns!r} for the role label, but it needs the name of one column "
+                    "where labels are not classes."
+                )
             self.columns["label"] = ",".join(self.class_columns)
 
     def _find_class_columns(self) -> list[str] | None:
@@ -279,7 +283,7 @@ class _OwnRows:
                 usable = [label for row, label in enumerate(train.labels) if row not in train.bad_texts]
                 where = f"Column {self.label!r} of {train.source}"
                 return class_names(usable, train.rows.features[self.label], where, num_labels)
-        raise UserError("The classes are unknown without a train file. Pass one, or the model's `label_names`.")
+        raise UserError("Without a train file the classes are not known. Pass one, or the model's `label_names`.")
 
     def write_labels(self, split: _Split, task: Task, skip_bad_rows: bool, hide_unknown_labels: bool) -> None:
         """Gives a split the ids of its labels."""

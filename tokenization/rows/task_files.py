@@ -65,11 +65,14 @@ def _hold_out(task: Task, splits: dict[str, Dataset]) -> None:
 
 def _from_hub(task: Task) -> dict[str, Parts]:
     if task.hub_path is None:
-        raise UserError(f"Task {task.name!r} names no data set on the hub. Pass data_dir, a folder with its files.")
+        raise UserError(f"Task {task.name!r} has no data set on the hub. Pass a folder with its files as `data_dir`.")
     try:
         loaded = load_dataset(task.hub_path, task.hub_config)
     except OSError as error:
-        raise OSError(f"{error} Without the hub, pass data_dir, a folder with the files of {task.name!r}.") from error
+        raise OSError(
+            f"{str(error).rstrip('.')}. Without the hub, pass a folder with the files of task {task.name!r} as "
+            "`data_dir`."
+        ) from error
     splits = [split for split in task.splits if split in loaded]
     return {split: [(f"split {split!r} of {task.hub_path}", loaded[split])] for split in splits}
 
@@ -84,8 +87,8 @@ def _from_folder(task: Task, data_dir: Path) -> dict[str, Parts]:
             return {split: _read_parts(paths, task) for split, paths in files.items() if paths}
     stems = chain.from_iterable(_stems(task, split) for split in task.splits)
     raise UserError(
-        f"No file of task {task.name!r} found in {', '.join(map(str, folders))}. Needed: files named "
-        f"{', '.join(stems)} (at least one split), each ending in {', '.join(TASK_FILES)}."
+        f"No file of task {task.name!r} was found in {', '.join(map(str, folders))}. Put at least one of its splits "
+        f"there, or pass another `data_dir`: files named {', '.join(stems)}, each ending in {', '.join(TASK_FILES)}."
     )
 
 

@@ -64,8 +64,9 @@ class Task:
 
     def __post_init__(self):
         if self.traversal not in TRAVERSALS:
-            needed = f"Choose one of {', '.join(TRAVERSALS)}."
-            raise UserError(f"Task {self.name!r} has the traversal {self.traversal!r}. {needed}")
+            raise UserError(
+                f"Task {self.name!r} has the traversal {self.traversal!r}. Choose one of {', '.join(TRAVERSALS)}."
+            )
 
     @property
     def num_labels(self) -> int:
@@ -198,13 +199,15 @@ def get_task(name: str | Task) -> Task:
     if isinstance(name, Task):
         return name
     if not isinstance(name, str):
-        raise UserError(f"A task is a {type(name).__name__}. Pass a name, or the first that `load_files` returns.")
+        raise UserError(
+            f"`name` is a {type(name).__name__}. Pass a task's name, or the task that `load_files` returns first."
+        )
     for known, task in TASKS.items():
         if plain_name(known) == plain_name(name):
             return task
     raise UserError(
-        f"Unknown task {name!r}{nearest(name, TASKS)}. Known tasks: {', '.join(TASKS)}. Data of your own "
-        "needs none: name its files, traversal and columns, as flags of `gpt1 finetune` or to `load_files`."
+        f"Unknown task {name!r}{nearest(name, TASKS)}. Known tasks: {', '.join(TASKS)}. Your own data needs no task: "
+        "give its files, traversal and columns to `gpt1 finetune`, or to `load_files` in Python."
     )
 
 
@@ -225,9 +228,9 @@ def predictions_from_logits(task: Task, task_logits: np.ndarray | tuple) -> np.n
     is_bad = np.isnan(logits).reshape(len(logits), -1).any(-1)
     if is_bad.any():
         raise UserError(
-            f"{is_bad.sum()} of {len(logits)} rows have scores that are no numbers (NaN), first row "
+            f"{is_bad.sum()} of {len(logits)} rows have scores that are not numbers (NaN), the first of them row "
             f"{is_bad.argmax()}. The model's weights are damaged, or its training has diverged. Use another "
-            "checkpoint, or a lower learning rate."
+            "checkpoint, or train with a lower learning rate."
         )
     if task.multi_label:
         return (logits > 0).astype(np.int64)

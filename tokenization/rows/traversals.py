@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from os.path import commonprefix
 
 from ..errors import UserError
+from ..wording import nearest
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class ControlIds:
         missing = [name for name, token_id in zip(names, ids, strict=True) if token_id is None]
         if missing:
             raise UserError(
-                f"The tokenizer has no {' token, no '.join(missing)} token; a traversal needs [s], [$] and [e]. "
-                "Call `tokenization.add_control_tokens(tokenizer, model)` once before fine-tuning."
+                f"The tokenizer lacks the control tokens {', '.join(missing)}; a traversal needs all three. Call "
+                "`tokenization.add_control_tokens(tokenizer, model)` once before fine-tuning."
             )
         return cls(*ids)
 
@@ -196,15 +197,23 @@ TRAVERSALS = {
 def check_roles(traversal: str, columns: Mapping[str, str | list[str]]) -> None:
     """Raises ValueError where there is no such traversal, or `columns` do not have its roles."""
     if traversal not in TRAVERSALS:
-        raise UserError(f'Unknown traversal "{traversal}". Choose one of: {", ".join(TRAVERSALS)}.')
+        raise UserError(f"`traversal` is {traversal!r}. Choose one of {', '.join(TRAVERSALS)}.")
     if not isinstance(columns, Mapping):
-        raise UserError(f"`columns` is {columns!r}. Name the column of each role, as {{'text': 'review'}}.")
+        raise UserError(f"`columns` is {columns!r}. Name the column of each role, such as {{'text': 'review'}}.")
     needed = TRAVERSALS[traversal].roles
     optional = (*TRAVERSALS[traversal].optional_roles, "label")
-    if not set(needed) <= set(columns) <= {*needed, *optional}:
+    known = (*needed, *optional)
+    unknown = [role for role in columns if role not in known]
+    if unknown:
         raise UserError(
-            f"`columns` has the roles {', '.join(columns) or 'none'}; {traversal} needs {', '.join(needed)}, and may "
-            f"have {', '.join(optional)}. Correct `columns`: the role comes first, then its column."
+            f"`columns` has the role {unknown[0]!r}{nearest(unknown[0], known)}, but the roles of {traversal} are "
+            f"{', '.join(known)}. Write the role first, then its column."
+        )
+    missing = [role for role in needed if role not in columns]
+    if missing:
+        raise UserError(
+            f"`columns` has the roles {', '.join(columns) or 'none'}, but {traversal} also needs "
+            f"{', '.join(missing)}. Add the role with its column. All roles: {', '.join(known)}."
         )
 
 
@@ -222,8 +231,8 @@ def check_max_length(traversal: str, max_length: int, given_roles: Collection[st
     if isinstance(max_length, str) or max_length < needed:
         extra = "".join(f" with a {role}" for role in optional)
         raise UserError(
-            f"max_length is {max_length!r}, but {traversal}{extra} needs at least {needed}: its control tokens and "
-            "one token of each segment. Raise max_length."
+            f"`max_length` is {max_length!r}, but {traversal}{extra} needs at least {needed}: its control tokens and "
+            "one token of each segment. Raise `max_length`."
         )
 
 

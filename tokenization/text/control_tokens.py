@@ -49,7 +49,10 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     words = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys()
     for token in missing.values():
         if token in words:
-            raise UserError(f"{token} is a word of the tokenizer, so text would become it. Take another tokenizer.")
+            raise UserError(
+                f"{token} is an ordinary token of this tokenizer, so text could become the control token {token}. "
+                "Pass another tokenizer."
+            )
     if model is not None:
         _check_embeddings(model.config, tokenizer, num_missing=len(missing))
     num_added = _add_to_tokenizer(tokenizer, missing)
@@ -103,7 +106,7 @@ def _add_to_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
     """Refuses something else, such as the name of a tokenizer."""
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        raise UserError(f"`tokenizer` is a {type(tokenizer).__name__}. Pass what `open_tokenizer` gives.")
+        raise UserError(f"`tokenizer` is a {type(tokenizer).__name__}. Pass what `open_tokenizer` returns.")
 
 
 def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -118,7 +118,7 @@ def check_corpus(
 ) -> dict:
     """The arguments of `generate_pieces`, checked by reading the first piece."""
     if document_per not in DOCUMENTS:
-        raise UserError(f"document_per is {document_per!r}; it must be one of {', '.join(DOCUMENTS)}.")
+        raise UserError(f"`document_per` is {document_per!r}, but must be one of {', '.join(DOCUMENTS)}.")
     sources = [source] if isinstance(source, (str, os.PathLike)) else source
     reading = {
         "shards": _shards(sources, name, split, document_per),
@@ -126,7 +126,7 @@ def check_corpus(
         "ftfy_version": version("ftfy") if fix_text else None,
     }
     if not any(piece["text"].strip() for piece in generate_pieces(**reading)):
-        raise UserError(f"{', '.join(map(str, sources))} has no text. Give a corpus with text in it.")
+        raise UserError(f"{', '.join(map(str, sources))} has no text. Pass files with text in them.")
     return reading
 
 
@@ -142,7 +142,9 @@ def _shards(
         if _is_hub_name(source):
             hub_shards += _hub_shards(source, name, split)
         elif name is not None:
-            raise UserError(f"{source} is no data set of the hub, so it has no configuration {name}. Leave name out.")
+            raise UserError(
+                f"{source} is not a data set of the hub, so it has no configuration {name!r}. Leave `name` out."
+            )
         else:
             files += find_files(os.path.abspath(source))
     different_files = dict.fromkeys(files)
@@ -159,8 +161,9 @@ def _hub_shards(source: str, name: str | None, split: str) -> list[HubShard]:
     try:
         revision = load_dataset_builder(source, name).hash
     except (DatasetNotFoundError, ConnectionError) as error:
-        what = "is not a file or folder, and it cannot be read as a data set of the hub"
-        raise UserError(f"{source} {what}: {error}") from error
+        raise UserError(
+            f"{source} is not a file or folder, and it cannot be read as a data set of the hub: {error}"
+        ) from error
     num_shards = _hub_split(source, name, split, revision).num_shards
     return [HubShard(source, name, split, revision, num_shards, index) for index in range(num_shards)]
 
@@ -200,15 +203,17 @@ def find_files(source: str) -> list[str]:
         files = sorted(path for path in glob.glob(source, recursive=True) if os.path.isfile(path))
     if not files:
         raise UserError(
-            f"{_shortened(source)} matches no file. Give the path of a file or folder, or a pattern, as books/*.txt."
+            f"{_shortened(source)} matches no file. Pass the path of a file or folder, or a pattern such as "
+            "books/*.txt."
         )
     for path in files:
         _check_file(path)
     one_of_kind = {_kind(path): path for path in files}
     if is_folder and len(one_of_kind) > 1:
         first, second, *_ = one_of_kind.values()
-        how = f"Give a pattern such as {source}/*.txt."
-        raise UserError(f"{source} has files of more than one kind: {first} and {second}. {how}")
+        raise UserError(
+            f"{source} has files of more than one kind: {first} and {second}. Pass a pattern such as {source}/*.txt."
+        )
     return files
 
 
@@ -233,11 +238,11 @@ def _shortened(source: str) -> str:
 def _check_file(path: str) -> None:
     """Refuses archives and what is not text; files of unknown endings are read as text."""
     if path.lower().endswith(".zip"):  # of which fsspec reads the first file alone
-        raise UserError(f"{path} is an archive. Unpack it, and give the folder of its files.")
+        raise UserError(f"{path} is an archive. Unpack it, and pass the folder of its files.")
     if _ending(path) not in CORPUS_FILES:
         beginning = next(_read_text(path), "")  # this refuses what is not UTF-8
         if "\0" in beginning:
-            raise UserError(f"{path} holds no text. Leave it out.")
+            raise UserError(f"{path} is not a text file. Leave it out.")
         logger.warning_once(f"Files that end in {_ending(path)!r} are read as text.")
 
 
@@ -327,7 +332,7 @@ def _read_text(path: str) -> Iterator[str]:
         remedy = f"{to_utf8(path, error)} Otherwise leave it out."
         raise UserError(f"{path} is not UTF-8 text ({error.reason}). {remedy}") from error
     except UNREADABLE as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+        raise UserError(f"{path} cannot be read: {str(error).rstrip('.')}. Correct it, or leave it out.") from error
 
 
 def _read_rows(path: str, kind: str, text_column: str) -> Iterator[dict]:
@@ -344,7 +349,8 @@ def _read_rows(path: str, kind: str, text_column: str) -> Iterator[dict]:
     except UserError:
         raise
     except (ValueError, *UNREADABLE) as error:
-        raise UserError(f"{path} cannot be read as {kind}: {error}") from error
+        reason = str(error).rstrip(".")
+        raise UserError(f"{path} cannot be read as {kind}: {reason}. Correct it, or leave it out.") from error
 
 
 def _read_json(path: str, text_column: str) -> Iterator[dict]:
@@ -367,7 +373,10 @@ def _text_of(row: dict[str, list], text_column: str, place: str) -> str:
     _check_column(row, text_column, place)
     (text,) = row[text_column]
     if text is not None and not isinstance(text, str):
-        raise UserError(f"{place}: column {text_column!r} holds {text!r}, no text. Name the column of the text.")
+        raise UserError(
+            f"{place}: column {text_column!r} holds {text!r}, which is not a text. Pass the name of the column with "
+            "the text as `text_column`."
+        )
     return text or ""
 
 
@@ -375,7 +384,7 @@ def _check_column(names: Collection[str], text_column: str, place: str) -> None:
     if text_column not in names:
         raise UserError(
             f"{place} has no column {text_column!r}{nearest(text_column, names)}; it has "
-            f"{', '.join(map(repr, names))}. Name the column of the text in `text_column`."
+            f"{', '.join(map(repr, names))}. Pass the name of the column with the text as `text_column`."
         )
 
 

@@ -71,7 +71,7 @@ class FamilyForm:
         needed = self.num_special + num_texts
         if max_length < needed:
             raise UserError(
-                f"max_length is {max_length}, but at least {needed} is needed with {type(tokenizer).__name__}: its "
+                f"`max_length` is {max_length}, but at least {needed} is needed with {type(tokenizer).__name__}: its "
                 "special tokens and one token of each text. Raise it."
             )
         special = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
@@ -137,7 +137,7 @@ def any_word(tokenizer: PreTrainedTokenizerBase) -> str:
             return text
     raise UserError(
         f"{type(tokenizer).__name__} has no tokens for text, only {len(tokenizer)} special ones: transformers makes "
-        "such a tokenizer where a folder has no files of one. Pass the tokenizer that belongs to the model."
+        "such a tokenizer from a folder that has no tokenizer's files. Pass the tokenizer that belongs to the model."
     )
 
 
@@ -172,8 +172,8 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
         return tokenizer
     if not isinstance(tokenizer, GPT1Tokenizer) or tokenizer.has_control_tokens:
         raise UserError(
-            f"{type(tokenizer).__name__} lacks some of {', '.join(FAMILY_TOKENS)}, which {family} needs. Give GPT-1's "
-            "BPE, as saved with the pre-trained model and not a fine-tuned one, or a tokenizer with all of these."
+            f"{type(tokenizer).__name__} lacks some of {', '.join(FAMILY_TOKENS)}, which {family} needs. Pass the "
+            "tokenizer of a pre-trained GPT-1, not of a fine-tuned one, or a tokenizer that has all of these."
         )
     ends = {}
     if family != "bert":

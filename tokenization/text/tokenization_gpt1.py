@@ -114,8 +114,8 @@ class GPT1Tokenizer(TokenizersBackend):
             else:
                 found = f"has no tokenizer of GPT-1's kind: no token ends in {END_OF_WORD}"
             raise UserError(
-                f"{pretrained_model_name_or_path} {found}. Give the folder or hub id of one, with tokenizer.json, or "
-                "vocab.json and merges.txt; `tokenization.open_tokenizer` opens other kinds, too."
+                f"{pretrained_model_name_or_path} {found}. Pass the folder or hub id of such a tokenizer, with "
+                "tokenizer.json, or vocab.json and merges.txt; `tokenization.open_tokenizer` opens other kinds, too."
             )
         if kwargs.get("_from_pipeline") == "text-generation":
             tokenizer.goes_on = True
@@ -231,7 +231,9 @@ def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
     if name_or_path == "gpt1-novels" and not os.path.exists(name_or_path):
         raise UserError("'gpt1-novels' is a name for the commands. Pass its folder, `modeling_gpt1.NOVELS`.")
     if str(name_or_path).count("/") > 1 and not os.path.exists(name_or_path):
-        raise UserError(f"There is no folder {name_or_path}. Pass one with a tokenizer, or a hub id, owner/name.")
+        raise UserError(
+            f"There is no folder {name_or_path}. Pass a folder with a tokenizer, or a hub id such as owner/name."
+        )
     if _is_of_gpt1(name_or_path):
         return GPT1Tokenizer.from_pretrained(name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(name_or_path)

@@ -52,7 +52,7 @@ def test_padding_is_left_out():
 
 @pytest.mark.parametrize("mask", [[[0, 1, 1]], [[1, 0, 1]]])
 def test_padding_before_a_token_is_refused(mask):
-    with pytest.raises(ValueError, match="needs padding at the end of each sequence"):
+    with pytest.raises(ValueError, match="needs all padding at the end of a sequence. Pad on the right"):
         plan_batch(torch.tensor(mask), [0])
 
 

@@ -117,7 +117,7 @@ def test_the_length_is_rounded_up_to_a_multiple(bert):
 
 
 def test_a_tokenizer_of_gpt1_without_control_tokens_is_refused(plain_tokenizer):
-    assert "no start" in refusal(TraversalCollator, plain_tokenizer, "similarity", PAIR)
+    assert "lacks the control tokens start" in refusal(TraversalCollator, plain_tokenizer, "similarity", PAIR)
 
 
 def test_a_tokenizer_without_a_padding_token_is_refused():
@@ -128,10 +128,10 @@ def test_a_tokenizer_without_a_padding_token_is_refused():
 
 def test_a_length_without_room_for_both_texts_is_refused(bert):
     message = refusal(TraversalCollator, bert, "similarity", PAIR, max_length=4)
-    assert "max_length is 4" in message
+    assert "`max_length` is 4" in message
     assert "at least 5 is needed with BertTokenizer" in message
 
 
 def test_one_text_has_no_two_orders(bert):
     message = refusal(TraversalCollator, bert, "classification", {"text": "one"}, both_orders=True)
-    assert "not for classification. Leave it out" in message
+    assert "'classification'. Leave `both_orders` out" in message

@@ -105,7 +105,7 @@ def test_a_new_traversal_of_three_sequences_needs_its_descriptor_alone(letters, 
 
 
 def test_the_limits_and_the_form_of_a_new_traversal_follow_from_its_descriptor(letters, rotation):
-    told = "max_length is 6, but rotation needs at least 7: its control tokens and one token of each segment."
+    told = "`max_length` is 6, but rotation needs at least 7: its control tokens and one token of each segment."
     assert told in error_of(letters, "rotation", rotation, max_length=6)
     assert ROTATION.num_sequences == 3
     assert ROTATION.form == (
@@ -135,8 +135,11 @@ def test_a_sequence_may_have_some_of_the_texts_alone(letters, monkeypatch):
 
 def test_another_familys_tokenizer_reads_two_texts_at_most(rotation):
     told = error_of(make_family_tokenizer("bert"), "rotation", rotation)
-    assert "BertTokenizer reads one text or a pair, but rotation has the 3 texts first, middle, last." in told
-    assert "Take a tokenizer with control tokens" in told
+    assert (
+        "BertTokenizer reads one text or a pair, but the traversal 'rotation' has the 3 texts first, middle, last."
+        in told
+    )
+    assert "Pass a tokenizer with control tokens" in told
 
 
 RAGGED = [
@@ -236,7 +239,7 @@ def test_a_check_finds_a_late_mistake_and_names_its_row(letters):
     rows = [{"sentence": "a", "label": 1}] * 299
     assert collator.check(rows) == (299, 0)
     for mistake, message in [
-        ({"sentence": "a", "label": 2}, "the label is 2 of type int; it needs"),
+        ({"sentence": "a", "label": 2}, "the label is 2 of type int, but must be"),
         ({"sentence": " ", "label": 1}, "text (column 'sentence') is empty."),
         ({"sentence": "&nbsp;", "label": 1}, "the text '&nbsp;' has no tokens"),
     ]:
@@ -254,13 +257,28 @@ def error_of(tokenizer, traversal, columns, rows=None, **settings):
 @pytest.mark.parametrize(
     ("traversal", "columns", "settings", "parts"),
     [
-        ("ranking", TEXT, {}, ['"ranking"', "Choose one of: classification"]),
-        ("entailment", PAIR | {"text": "one"}, {}, ["text; entailment needs premise, hypothesis", "may have label"]),
-        ("multiple_choice", CHOICE | {"answers": "a"}, {}, ["needs context, choices, and may have question, label"]),
-        ("entailment", {"premise": "one"}, {}, ["the roles premise; entailment needs premise, hypothesis"]),
+        ("ranking", TEXT, {}, ["'ranking'", "Choose one of classification"]),
+        (
+            "entailment",
+            PAIR | {"text": "one"},
+            {},
+            ["the role 'text'", "are premise, hypothesis, label"],
+        ),
+        (
+            "multiple_choice",
+            CHOICE | {"answers": "a"},
+            {},
+            ["the role 'answers'", "context, choices, question, label"],
+        ),
+        ("entailment", {"premise": "one"}, {}, ["the roles premise, but", "needs hypothesis"]),
         ("classification", {"text": "x", "label": ["y", "z"]}, {}, ["name of one column", "['y', 'z']"]),
-        ("multiple_choice", CHOICE, {"regression": True}, ["regression", "right choice's index"]),
-        ("multiple_choice", CHOICE | {"question": "q"}, {"max_length": 5}, ["is 5", "at least 6", "Raise max_length"]),
+        ("multiple_choice", CHOICE, {"regression": True}, ["regression", "index of the right choice"]),
+        (
+            "multiple_choice",
+            CHOICE | {"question": "q"},
+            {"max_length": 5},
+            ["is 5", "at least 6", "Raise"],
+        ),
     ],
 )
 def test_settings_that_are_refused(letters, traversal, columns, settings, parts):
@@ -270,7 +288,7 @@ def test_settings_that_are_refused(letters, traversal, columns, settings, parts)
 
 THREE = {"context": "story", "choices": ["e1", "e2", "e3"]}
 EMPTY = "is empty. Remove or correct the row."
-A_CLASS = ["an integer from 0 (the first) to 1", "Dataset.class_encode_column"]
+A_CLASS = ["an integer from 0 to 1", "Dataset.class_encode_column"]
 
 
 @pytest.mark.parametrize(
@@ -291,7 +309,12 @@ A_CLASS = ["an integer from 0 (the first) to 1", "Dataset.class_encode_column"]
         ("multiple_choice", CHOICE, {"story": "a", "endings": "b"}, ["one text, 'b'", "list of texts"]),
         ("classification", TEXT, {"sentence": "b", "label": 2}, ["label is 2", *A_CLASS]),
         ("classification", TEXT, {"sentence": "b", "label": -2}, ["label is -2", *A_CLASS]),
-        ("multiple_choice", CHOICE, {"story": "a", "endings": ["b", "c"], "label": 2}, ["is 2", "(the first) to 1. "]),
+        (
+            "multiple_choice",
+            CHOICE,
+            {"story": "a", "endings": ["b", "c"], "label": 2},
+            ["is 2", "from 0 to 1. "],
+        ),
         ("classification", TEXT, {"sentence": "a", "label": "1"}, ["'1' of type str", *A_CLASS]),
         ("classification", TEXT, {"sentence": "a", "label": 1.0}, ["1.0 of type float", *A_CLASS]),
         ("classification", TEXT, {"sentence": "a", "label": torch.tensor([1, 2])}, ["[1, 2] of type list", *A_CLASS]),
@@ -319,7 +342,7 @@ def test_a_batch_has_a_label_in_every_row_or_in_none(letters, row):
     assert f"Row 1 of the batch has no label (column 'label' holds {row.get('label')})" in message
     assert "Row 0 of the batch has one" in message
     assert "Label or remove such rows" in message
-    assert ("set hidden_label=None" in message) == (row == {"label": -1})
+    assert ("`hidden_label=None`" in message) == (row == {"label": -1})
 
 
 @pytest.mark.parametrize(
@@ -338,8 +361,11 @@ def test_a_batch_has_a_label_in_every_row_or_in_none(letters, row):
         ),
         (lambda of: TraversalCollator(of, "classification", TEXT).check([], "'train'"), "no rows in 'train'"),
         (lambda _: load_files({}, "classification", ["text"]), r"`columns` is \['text'\]. Name .* {'text': 'review'}"),
-        (lambda _: load_task({"text": "review"}), "A task is a dict. Pass a name, or the first that `load_files`"),
-        (lambda of: TraversalCollator(of, "classification", TEXT, max_length="48"), "max_length is '48', but"),
+        (
+            lambda _: load_task({"text": "review"}),
+            "`name` is a dict. Pass a task's name",
+        ),
+        (lambda of: TraversalCollator(of, "classification", TEXT, max_length="48"), "`max_length` is '48', but"),
         (lambda _: prepare_finetuning(torch.nn.Linear(1, 1), "sst2"), "`model` is a Linear. Pass a folder, a hub id"),
     ],
 )

@@ -59,19 +59,20 @@ def test_a_fault_in_a_later_file_names_it(num_proc, plain_tokenizer, tmp_path, o
 
 def test_a_stream_takes_no_processes(plain_tokenizer, tmp_path):
     message = refusal(load_blocks, write_books(tmp_path, [20]), plain_tokenizer, streaming=True, num_proc=2)
-    assert "num_proc is 2" in message
+    assert "`num_proc` is 2" in message
     assert "dataloader_num_workers" in message
 
 
 def test_a_block_of_two_tokens_is_refused(plain_tokenizer, tmp_path):
     message = refusal(load_blocks, write_books(tmp_path, [20]), plain_tokenizer, 2)
-    assert "block_length is 2; it must be at least 3" in message
+    assert "`block_length` is 2, but must be at least 3" in message
 
 
 def test_documents_of_one_token_alone_are_refused(plain_tokenizer, tmp_path):
     (tmp_path / "the.txt").write_text("the\nthe\n")
     message = refusal(load_blocks, tmp_path / "the.txt", plain_tokenizer, document_per="line")
-    assert message == "No document has two tokens, so nothing can be predicted. Pass `mix_documents`."
+    assert "No document has two tokens" in message
+    assert "Pass `mix_documents`" in message
 
 
 def test_several_processes_prepare_the_same_blocks(plain_tokenizer, tmp_path, one_file_shards):

@@ -116,8 +116,8 @@ def test_rows_of_several_labels(tmp_path, tiny_tokenizer, kind):
     assert batch["labels"].tolist() == [[1.0, 1.0], [0.0, 1.0]]
     assert batch["labels"].is_floating_point()
     assert collator.check(splits["train"], needs_labels=True) == (3, 0)
-    check_refused(lambda: collator([{"body": "a film", name: [1.0]}]), "the label is [1.0]", "0 or 1 for 2 classes")
-    check_refused(lambda: collator([{"body": "a film", name: 1}]), "the label is 1", "0 or 1 for 2 classes")
+    check_refused(lambda: collator([{"body": "a film", name: [1.0]}]), "is [1.0]", "0 or 1 for each of 2 classes")
+    check_refused(lambda: collator([{"body": "a film", name: 1}]), "the label is 1", "0 or 1 for each of 2 classes")
     if "test" in files:
         assert not collator.is_labelled(splits["test"][0])
 
@@ -132,8 +132,8 @@ def test_lists_of_labels_that_cannot_be_used(tmp_path):
     refused("row 1: ", "'sun=ja'", "1 of 2 rows", columns=["sea", "sun"], sea=["No", "yes"], sun=["1", "ja"])
     refused("has no column 'rain'", "'sea', 'sun'", columns=["sea", "rain"], sea=[0, 1], sun=[1, 0])
     refused("row 1: ", "has None", "[] for none", tags=[["a", "b"], None])
-    refused("classes 'Sea' and 'sea'", "`num_labels`", tags=[["Sea"], ["sea"]])
-    refused("[1, 0, 0], which names a class twice", "a column for each: label=first,second", tags=[[1, 0, 0], [0, 1]])
+    refused("differ in spelling alone: 'Sea' and 'sea'", "`num_labels`", tags=[["Sea"], ["sea"]])
+    refused("[1, 0, 0], which names a class twice", "label=first,second", tags=[[1, 0, 0], [0, 1]])
     files = {"validation": datasets.Dataset.from_dict({"body": ["a film"], "tags": [["rain"]]})}
     columns = {"text": "body", "label": "tags"}
     names = {"label_names": ["sea", "sun"]}
@@ -163,13 +163,15 @@ def test_rows_that_cannot_be_used_are_left_out_on_request(tmp_path, spoiled, log
     assert splits["validation"][PLACE][:] == [1, 3]
     assert "3 of 7 rows" in logged.text
     assert "2 of 4 rows" in logged.text
-    assert "They are left out" in logged.text
+    assert "These rows are left out" in logged.text
 
 
 def test_a_row_to_predict_is_never_left_out(tmp_path, spoiled):
     assert len(load_files(spoiled, "classification", COLUMNS, skip_bad_rows=True)[1]["test"]) == 7
     spoiled["test"] = write_rows(tmp_path / "other.csv", moods("odd", "sad"))
-    check_refused(lambda: load_files(spoiled, "classification", COLUMNS, skip_bad_rows=True), "'odd'", "remove them.")
+    check_refused(
+        lambda: load_files(spoiled, "classification", COLUMNS, skip_bad_rows=True), "'odd'", "remove these rows."
+    )
 
 
 def test_a_split_of_which_nothing_would_be_left_is_refused(tmp_path, spoiled):
@@ -230,11 +232,11 @@ def test_a_class_only_of_rows_that_are_left_out_is_none(tmp_path):
 def test_of_many_classes_ten_are_listed(tmp_path):
     files = {"train": write_rows(tmp_path / "rows.csv", moods(*(f"c{place:04}" for place in range(1244))))}
     files["validation"] = write_rows(tmp_path / "other.csv", moods("new"))
-    ends = "c0008, c0009, … and 1,234 more. Is 'mood' the label? Correct"
+    ends = "c0008, c0009, … and 1,234 more. Is 'mood' the column of the labels? Correct"
     check_refused(lambda: load_files(files, "classification", COLUMNS), "'new'", "one of c0000, ", ends)
 
 
-SEVERAL = "must be a list, or a column of 0 and 1 for each class"
+SEVERAL = "write them as a list, or give each class a column of 0 and 1"
 COMMAS = "with a decimal point, and pass `regression`"
 LOOK_LIKE = [("a a|b b", SEVERAL), ("a|c a|b b", SEVERAL), ("a b a|c", SEVERAL), ("a b c|", ""), ("a b c", "")]
 
@@ -249,7 +251,7 @@ def test_classes_that_look_like_several_labels_or_numbers_are_told(tmp_path, tex
 def test_classes_that_differ_by_a_slip_are_refused_or_kept(tmp_path):
     names = (" bad", "Good", "bad", "cafe\u0301", "caf\u00e9", "good")  # one letter, or two that look like it
     files = {"train": datasets.Dataset.from_list(moods(*names))}
-    slips = "the split 'train' has the classes ' bad' and 'bad', 'Good' and 'good', 'cafe\\u0301' and 'caf\\xe9'."
+    slips = "differ in spelling alone: ' bad' and 'bad', 'Good' and 'good', 'cafe\\u0301' and 'caf\\xe9'."
     check_refused(lambda: load_files(files, "classification", COLUMNS), slips, "`num_labels` (6)")
     assert load_files(files, "classification", COLUMNS, num_labels=6)[0].label_names == names
 
@@ -301,7 +303,7 @@ def test_a_0_or_1_for_each_class_of_a_model_is_no_list_of_ids():
 def test_a_list_that_names_a_class_twice_is_refused_in_each_split():
     files = {"train": moods([0], [1], [2]), "validation": moods([1, 0, 0])}
     told = "row 0: column 'mood' has [1, 0, 0]. The label needs a list of some of 0, 1, 2, or [] for none; or,"
-    check_refused(lambda: load_files(files, "classification", COLUMNS), told, "in a column for each, 0 or 1")
+    check_refused(lambda: load_files(files, "classification", COLUMNS), told, "with a column for each class, 0 or 1")
 
 
 def test_rows_that_all_name_the_classes_0_and_1_of_three_are_ids():

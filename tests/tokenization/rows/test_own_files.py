@@ -31,7 +31,7 @@ def test_classes_of_a_model_name_those_of_a_file_without_training(tmp_path):
     task, rows = load_files(files, "classification", COLUMNS, label_names=["sad", "so-so", "happy"])
     assert task.label_names == ("sad", "so-so", "happy")
     assert list(rows["test"]["mood"]) == [2, 0]
-    check_refused(lambda: load_files(files, "classification", COLUMNS), "classes are unknown", "`label_names`")
+    check_refused(lambda: load_files(files, "classification", COLUMNS), "classes are not known", "`label_names`")
 
 
 def test_labels_that_are_read_as_places_of_named_classes_are_told(tmp_path, monkeypatch):
@@ -59,12 +59,16 @@ def test_labels_that_are_read_as_places_of_named_classes_are_told(tmp_path, monk
         (moods("a", "b"), {"columns": {"text": "text", "label": "mood"}}, ["no column 'text'", "'body', 'mood'"]),
         (moods("a", "b"), {"columns": {"text": "bode", "label": "mood"}}, ["'bode'", "(did you mean 'body'?)"]),
         (moods("a", "b"), {"columns": {"text": ["body", "mood"], "label": "mood"}}, ["'mood' twice", "its own"]),
-        (moods("3,5", "1"), {"regression": True}, ["'3,5'", "The label needs a number such as 3 or 3.5"]),
-        (moods("a", "b"), {"regression": True}, ["2 of 2 rows", "Correct or remove them."]),  # none would be left
+        (moods("3,5", "1"), {"regression": True}, ["'3,5'", "A label must be a number such as 3 or 3.5"]),
+        (
+            moods("a", "b"),
+            {"regression": True},
+            ["2 of 2 rows", "Correct or remove these rows."],
+        ),  # none would be left
         (moods("1", "x"), {"regression": True}, ["row 1: ", "'x'", "1 of 2 rows"]),
         (moods("1", "2"), {"regression": True, "num_labels": 3}, ["1 class (", "`num_labels` is 3"]),
-        (moods("a", "b"), {"traversal": "ranking"}, ['"ranking"', "Choose one of: classification"]),
-        (moods("a", "b"), {"columns": {"body": "text", "mood": "label"}}, ["the roles body, mood;", "comes first"]),
+        (moods("a", "b"), {"traversal": "ranking"}, ["'ranking'", "Choose one of classification"]),
+        (moods("a", "b"), {"columns": {"body": "text", "mood": "label"}}, ["the role 'body'", "Write the role first"]),
     ],
 )
 def test_rows_and_settings_that_do_not_fit_are_refused(tmp_path, rows, options, parts):

@@ -136,7 +136,7 @@ def test_race_answers_are_letters_on_the_hub(tmp_path, tiny_tokenizer):
     assert train.column_names == ["article", "question", "options", "label"]
     write_rows(tmp_path / "csv" / "train.csv", [race_row(1, label=3)])  # which cannot hold lists
     collator = TraversalCollator(tiny_tokenizer, "multiple_choice", TASKS["race"].columns)
-    check_refused(lambda: collator.check(load_task("race", tmp_path / "csv")["train"]), "needs a list of texts")
+    check_refused(lambda: collator.check(load_task("race", tmp_path / "csv")["train"]), "a list of texts is needed")
 
 
 SENTENCES = [f"Sentence {number}." for number in range(1, 5)]
@@ -183,10 +183,10 @@ def test_rows_of_the_hub_have_the_tasks_columns_and_ids(monkeypatch):
     assert list(splits) == ["train", "test"]
     assert splits["train"].to_dict() == {"question": ["Who?"], "sentence": ["He did."], "label": [1]}
     assert splits["train"].features["label"] == datasets.Value("int64")
-    with pytest.raises(OSError, match="Couldn't reach 'stanfordnlp/snli'.* pass data_dir"):
+    with pytest.raises(OSError, match="Couldn't reach 'stanfordnlp/snli'.* as `data_dir`"):
         load_task("snli")
     mine = Task("mine", "classification", {"text": "text", "label": "label"})
-    check_refused(lambda: load_task(mine), "'mine' names no data set", "Pass data_dir")
+    check_refused(lambda: load_task(mine), "'mine' has no data set", "`data_dir`")
 
 
 @pytest.mark.real_data

@@ -192,12 +192,13 @@ def test_scores_of_a_large_data_set_and_of_nan():
 def test_no_class_is_read_off_scores_that_are_no_numbers(task):
     logits = np.array([[0.5, 1.0], [np.nan, 2.0], [np.nan, np.nan]])
     with pytest.raises(
-        ValueError, match="^2 of 3 rows have scores that are no numbers .NaN., first row 1. .* Use another"
+        ValueError,
+        match="^2 of 3 rows have scores that are not numbers .NaN., the first of them row 1. .* Use",
     ):
         predictions_from_logits(TASKS[task], logits)
 
 
 @pytest.mark.parametrize("score", ["accuracy", "f1"])
 def test_predictions_that_are_no_numbers_have_no_score(score):
-    with pytest.raises(ValueError, match="^1 of 3 predictions are no numbers .NaN., first at 2"):
+    with pytest.raises(ValueError, match="^1 of 3 predictions are not numbers .NaN., the first of them prediction 2"):
         compute(score, np.array([0.0, 1.0, np.nan]), np.array([0, 1, 1]))

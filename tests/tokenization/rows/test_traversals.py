@@ -37,7 +37,7 @@ def test_each_traversal_writes_its_sequences(function, segments, max_length, exp
 )
 def test_a_max_length_without_room_for_every_segment_is_refused(function, segments, question, needed):
     assert len(function(*segments, CONTROL, needed, **question).sequences[0]) == needed
-    with pytest.raises(ValueError, match=f"max_length is {needed - 1}, .* at least {needed}: .* Raise max_length."):
+    with pytest.raises(ValueError, match=f"`max_length` is {needed - 1}, .* at least {needed}: .* Raise"):
         function(*segments, CONTROL, needed - 1, **question)
 
 

@@ -120,7 +120,7 @@ def test_control_tokens_of_a_gpt2(tokenizer, tiny_model, tmp_path):
 def test_a_word_is_no_control_token():
     words = Tokenizer(models.WordLevel({"<unk>": 0, "[$]": 1}, unk_token="<unk>"))
     tokenizer = TokenizersBackend(tokenizer_object=words, unk_token="<unk>")
-    assert "[$] is a word of the tokenizer, so text would become it." in refusal(add_control_tokens, tokenizer)
+    assert "[$] is an ordinary token of this tokenizer" in refusal(add_control_tokens, tokenizer)
     assert (len(tokenizer), getattr(tokenizer, "start_token", None)) == (2, None)
 
 

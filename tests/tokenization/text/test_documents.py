@@ -147,7 +147,7 @@ def test_a_file_of_any_other_ending_is_text(tmp_path, logged):
     assert len(texts_of(tmp_path)) == 2
     assert {f"Files that end in '{end}' are read as text." for end in ("", ".dev")} <= {*logged.messages}
     # Before any text is read.
-    for content, reason in ((b"\x89PNG\0", "is not UTF-8 text"), (b"a\0b", "holds no text")):
+    for content, reason in ((b"\x89PNG\0", "is not UTF-8 text"), (b"a\0b", "is not a text file")):
         (tmp_path / "zoo.png").write_bytes(content)
         message = refusal(training_texts, tmp_path)
         assert f"zoo.png {reason}" in message
@@ -163,11 +163,11 @@ ERRORS = {
     "latin.jsonl": (b'{"text": "caf\xe9 au lait"}', "`iconv -f ENCODING -t UTF-8 {path} > NEW`"),
     "wide.csv": ("text\nwide".encode("utf-16"), "`iconv -f UTF-16 -t UTF-8 {path} > NEW`"),
     "book.xlsx": (b"PK\3\4\xff", "If it is a spreadsheet, save it as CSV (UTF-8)"),
-    "three.ZIP": (b"PK\3\4\xff", "is an archive. Unpack it, and give the folder of its files"),  # only one was read
+    "three.ZIP": (b"PK\3\4\xff", "is an archive. Unpack it, and pass the folder of its files"),  # only one was read
     "near.JSONL": (b'{"Text": "a"}', "has no column 'text' (did you mean 'Text'?)"),
-    "other.jsonl": (b'{"body": "a"}', "has no column 'text'; it has 'body'. Name the column of the text"),
-    "number.jsonl": (b'{"text": 5}', "row 0: column 'text' holds 5, no text. Name the column"),
-    "blank.txt": (b" \n\n ", "has no text. Give a corpus with text in it"),
+    "other.jsonl": (b'{"body": "a"}', "has no column 'text'; it has 'body'. Pass the name of the column"),
+    "number.jsonl": (b'{"text": 5}', "row 0: column 'text' holds 5, which is not a text. Pass the name"),
+    "blank.txt": (b" \n\n ", "has no text. Pass files with text"),
     "empty.txt": (b"", "has no text"),
     "empty.jsonl": (b"", "has no text"),
     "empty.csv": (b"", "cannot be read as csv: No columns to parse"),
@@ -188,7 +188,7 @@ def test_a_file_that_is_no_text_is_refused(file_name, tmp_path):
 def test_a_path_of_no_file_is_refused(missing, tmp_path):
     message = refusal(training_texts, f"{tmp_path}/{missing}")
     assert f"{tmp_path / missing} matches no file" in message
-    assert "Give the path of a file" in message
+    assert "Pass the path of a file" in message
 
 
 def test_a_text_in_place_of_its_path_is_shown_as_it_was_given(tmp_path, monkeypatch):
@@ -208,7 +208,7 @@ def test_a_data_set_that_the_hub_does_not_give_is_refused(monkeypatch):
 
 def test_a_file_has_no_configuration(tmp_path):
     (book,) = write_books(tmp_path, [10])
-    assert "no configuration long. Leave name out" in refusal(training_texts, book, name="long")
+    assert "no configuration 'long'. Leave `name` out" in refusal(training_texts, book, name="long")
 
 
 def test_a_folder_of_texts_and_rows_is_refused(tmp_path):

@@ -81,4 +81,4 @@ def test_a_tokenizer_without_the_special_tokens_of_a_family_is_refused():
 
 
 def test_a_tokenizer_with_control_tokens_is_refused(tiny_tokenizer):
-    assert "saved with the pre-trained model" in refusal(family_tokenizer, tiny_tokenizer, "bert")
+    assert "tokenizer of a pre-trained GPT-1" in refusal(family_tokenizer, tiny_tokenizer, "bert")
