@@ -93,7 +93,7 @@ def test_a_prediction_ends_with_the_recall_of_each_class(predicted):
 
 def test_one_unknown_label_is_named_and_the_other_rows_are_scored(predicted, caplog):
     assert predicted([*ROWS, {**ROWS[0], "mood": "happy "}])[-2:] == ["3 rows have a label · accuracy 0.667", RECALL]
-    told = "row 3 has the unknown label 'happy '. It is predicted, but not scored. The label needs one of happy, sad."
+    told = "row 3 has the unknown label 'happy '. It is predicted, but not scored. A label must be one of happy, sad."
     assert [line.partition(": ")[2] for line in caplog.messages if "unknown label" in line] == [told]
 
 

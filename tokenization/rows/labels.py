@@ -417,7 +417,7 @@ class _ConvertedRows:
             shown.append(f"and {len(self.bad) - len(first):,} more do")
         they_are = "It is" if len(self.bad) == 1 else "They are"
         logger.warning(
-            f"{self.source}: {', '.join(shown)}. {they_are} predicted, but not scored. The label needs "
+            f"{self.source}: {', '.join(shown)}. {they_are} predicted, but not scored. A label must be "
             f"{self.ids.needed}."
         )
         self.bad = {}
