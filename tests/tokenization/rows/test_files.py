@@ -20,7 +20,7 @@ def test_a_column_of_texts_and_numbers_is_refused_with_a_row_of_each(tmp_path):
     path = write_rows(tmp_path / "rows.jsonl", [{"text": "a"}, {"text": None}, {"text": 5}])
     told = f"{path}: column 'text' has the text 'a' in row 0, but the number 5 in row 2."
     check_refused(lambda: read_file(path), told, "Write all cells as one kind")
-    check_refused(lambda: [*training_texts(path)], f"{path}, row 2: column 'text' holds 5, no text")
+    check_refused(lambda: [*training_texts(path)], f"{path}, row 2: column 'text' holds 5, which is not a text")
 
 
 # Cells of a column in the first rows of a file, and one in its last.
@@ -206,7 +206,7 @@ def test_a_file_whose_name_looks_like_a_pattern_is_read(tmp_path):
     assert len(load_files({"train": path}, "classification", COLUMNS)[1]["train"]) == 2
 
 
-@pytest.mark.parametrize(("name", "told"), [("no.jsonl", "does not exist"), ("", "is a folder. Pass one of .jsonl")])
+@pytest.mark.parametrize(("name", "told"), [("no.jsonl", "does not exist"), ("", "is a folder. Pass a file of it")])
 def test_a_missing_file_and_a_folder_are_refused(tmp_path, name, told):
     path = tmp_path / name
     check_refused(lambda: load_files({"train": path}, "classification", COLUMNS), f"{path} {told}")

@@ -272,18 +272,18 @@ def test_a_text_in_a_test_split_of_lists_is_no_list_of_its_letters():
         "train": [{"body": "a", "mood": ["x"]}, {"body": "b", "mood": ["y"]}],
         "test": [{"body": "c", "mood": "xy"}],
     }
-    told = "row 0: column 'mood' has 'xy'. The label needs a list of some of x, y"
+    told = "row 0: column 'mood' has 'xy'. A label must be a list of some of x, y"
     check_refused(lambda: load_files(files, "classification", COLUMNS), told)
 
 
 def test_a_number_in_a_test_split_of_lists_is_refused():
     files = {"train": moods([1], [2]), "test": moods(1, 2)}
-    told = "row 0: column 'mood' has 1; row 1: column 'mood' has 2. The label needs a list of some of 1, 2"
+    told = "row 0: column 'mood' has 1; row 1: column 'mood' has 2. A label must be a list of some of 1, 2"
     check_refused(lambda: load_files(files, "classification", COLUMNS), "2 of 2 rows", told)
 
 
 def test_nested_lists_of_labels_are_refused():
-    told = "Column 'mood' of the split 'train' has the label [1]; a class is a text or an integer."
+    told = "Column 'mood' of the split 'train' has the label [1], but a class is a text or an integer."
     check_refused(lambda: load_files({"train": moods([[1]], [[2]])}, "classification", COLUMNS), told)
 
 
@@ -302,7 +302,7 @@ def test_a_0_or_1_for_each_class_of_a_model_is_no_list_of_ids():
 
 def test_a_list_that_names_a_class_twice_is_refused_in_each_split():
     files = {"train": moods([0], [1], [2]), "validation": moods([1, 0, 0])}
-    told = "row 0: column 'mood' has [1, 0, 0]. The label needs a list of some of 0, 1, 2, or [] for none; or,"
+    told = "row 0: column 'mood' has [1, 0, 0]. A label must be a list of some of 0, 1, 2, or [] for none; with"
     check_refused(lambda: load_files(files, "classification", COLUMNS), told, "with a column for each class, 0 or 1")
 
 
