@@ -8,13 +8,11 @@ order. If a row cannot be read, the command exits with 1. See docs/own-data.md.
 """
 
 import csv
-import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -26,8 +24,8 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import Task, load_files
 from tokenization.errors import UserError
+from tokenization.rows.cells import Number, as_json, as_text, read_cells
 from tokenization.rows.columns import check_columns
-from tokenization.rows.files import read_file
 from tokenization.rows.metrics import compute
 from tokenization.wording import counted
 
@@ -121,12 +119,12 @@ class Prediction:
         check_unknown(self.collator.tokenizer, some_texts(self.rows, self.task), args.file)
 
     def read_kept_columns(self) -> None:
-        """Reads the columns of --keep, with labels as they are."""
-        self.kept = None
+        """Reads the columns of --keep as the file has them."""
+        self.kept: list[dict[str, Any]] = [{}] * len(self.rows)
         if self.args.keep:
-            rows = read_file(self.args.file, delimiter=self.args.delimiter)
-            check_columns(self.args.file, rows.column_names, None, self.args.keep)
-            self.kept = rows.select_columns(self.args.keep)
+            self.kept = read_cells(self.args.file, self.args.keep, self.args.delimiter)
+        if self.is_table:
+            self.kept = [{name: as_text(cell) for name, cell in row.items()} for row in self.kept]
 
     # ---- Predicting
 
@@ -140,7 +138,7 @@ class Prediction:
                     writer.writerow(as_cells(record))
             else:
                 for record in self.records():
-                    print(json.dumps(record, ensure_ascii=False, default=str), file=file, flush=True)
+                    print(as_json(record), file=file, flush=True)
 
     @property
     def is_table(self) -> bool:
@@ -158,14 +156,9 @@ class Prediction:
     def records(self) -> Iterator[dict[str, Any]]:
         """Each row's prediction with the columns of --keep. Counts what the report needs."""
         predictions = predict_rows(self.rows, self.task, self.model, self.collator, self.args.batch_size)
-        for index, (prediction, row) in enumerate(zip(predictions, self.rows, strict=True)):
+        for index, (prediction, row, kept) in enumerate(zip(predictions, self.rows, self.kept, strict=True)):
             self.count(prediction, row)
-            yield {"index": index, **self.kept_cells(index), **prediction}
-
-    def kept_cells(self, index: int) -> dict[str, Any]:
-        if self.kept is None:
-            return {}
-        return {name: without_time(cell) for name, cell in self.kept[index].items()}
+            yield {"index": index, **kept, **prediction}
 
     def count(self, prediction: dict[str, Any], row: dict[str, Any]) -> None:
         is_bad = "error" in prediction
@@ -214,8 +207,8 @@ class Prediction:
         return f"{line}\n{recall}" if recall else line
 
     def has_formulas(self) -> bool:
-        kept = chain.from_iterable(self.rows[name] for name in self.args.keep)
-        return any(isinstance(text, str) and FORMULA.match(text) for text in chain(self.labels, kept))
+        kept = chain.from_iterable(row.values() for row in self.kept)
+        return any(is_formula(cell) for cell in chain(self.labels, kept))
 
 
 def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task, Dataset]:
@@ -269,10 +262,10 @@ def as_cells(record: dict) -> dict:
 
 def without_formula(cell: Any) -> Any:
     """A text that a spreadsheet would run, behind an apostrophe; any other cell as it is."""
-    is_formula = isinstance(cell, str) and FORMULA.match(cell)
-    return f"'{cell}" if is_formula else cell
+    return f"'{cell}" if is_formula(cell) else cell
 
 
-def without_time(cell: Any) -> Any:
-    """A date as it was written, where the reader of JSON has made a time of it."""
-    return str(cell).removesuffix(" 00:00:00") if isinstance(cell, datetime) else cell
+def is_formula(cell: Any) -> bool:
+    """Whether a spreadsheet would run a cell."""
+    is_text = isinstance(cell, str) and not isinstance(cell, Number)
+    return is_text and FORMULA.match(cell) is not None

@@ -28,6 +28,7 @@ from modeling_gpt1.commands.starts import parse_overrides
 from modeling_gpt1.families.gpt1 import GPT1Family
 from modeling_gpt1.storage.locking import writer_of_new_file
 from tokenization import Task, TraversalCollator
+from tokenization.rows import files
 
 SIZE = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,max_position_embeddings=64"
 GOOD, BAD = "the whole room will laugh .", "nobody in the village smiled ."
@@ -704,16 +705,51 @@ def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path)
     assert float(lines[0]["score_happy"]) + float(lines[0]["score_sad"]) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("name", ["out.csv", "out.jsonl"])
+def test_a_kept_cell_has_the_characters_of_the_file(folders, tmp_path, name):
+    """The first cell is a number that no float holds, the last one has another kind than the cells before it."""
+    kept = ["13835058055282163713", "1.50", "true", '"2020-01-01T00:00:00Z"', '"+a"']
+    lines = [f'{{"review": "{GOOD}", "x": {cell}}}\n' for cell in kept]
+    (tmp_path / "new.jsonl").write_text("".join(lines), encoding="utf-8")
+    words = [str(folders / "classification"), "--file", str(tmp_path / "new.jsonl"), "--keep", "x"]
+    predict.main([*words, "--output_file", str(tmp_path / name)])
+    written = (tmp_path / name).read_text(encoding="utf-8").splitlines()
+    if name == "out.csv":
+        cells = [line.split(",")[1] for line in written[1:]]
+        assert cells == ["13835058055282163713", "1.50", "true", "2020-01-01T00:00:00Z", "'+a"]
+    else:
+        assert [f'{{"index": {row}, "x": {cell}, ' in written[row] for row, cell in enumerate(kept)] == [True] * 5
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_a_blank_line_of_a_single_column_is_a_row_that_cannot_be_read(folders, tmp_path, ending):
+    path = tmp_path / f"new{ending}"
+    path.write_text(f"review\n{GOOD}\n\n   \n{BAD}\n", encoding="utf-8")
+    with pytest.raises(SystemExit) as end:
+        predict.main(
+            [str(folders / "classification"), "--file", str(path), "--output_file", str(tmp_path / "out.csv")]
+        )
+    assert end.value.code == 1
+    assert [line["label"] for line in read_csv(tmp_path / "out.csv")] == ["happy", "", "", "sad"]
+
+
+def test_a_blank_line_of_several_columns_is_told_and_is_no_row(folders, tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(files.logger, "warning_once", said.append)
+    path = tmp_path / "new.csv"
+    path.write_text(f"review,x\n{GOOD},1\n\n{BAD},2\n", encoding="utf-8")
+    predict.main([str(folders / "classification"), "--file", str(path), "--output_file", str(tmp_path / "out.csv")])
+    assert [(line["index"], line["label"]) for line in read_csv(tmp_path / "out.csv")] == [
+        ("0", "happy"),
+        ("1", "sad"),
+    ]
+    assert said == [f"{path}: 1 blank line is skipped; it is not counted as a row."]
+
+
 def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys):
     rows = [{"id": number, **row} for number, row in enumerate([*ROWS["classification"] * 3, {"review": ""}])]
     file, output = write_rows(tmp_path / "new.jsonl", rows), tmp_path / "out.csv"
     words = [str(folders / "classification"), "--file", file, "--device", "cpu", "--keep", "id", "mood"]
-    dated = write_rows(tmp_path / "dated.jsonl", [{"day": "2024-01-02", **row} for row in ROWS["classification"]])
-    for name in ("days.csv", "days.jsonl"):
-        out = str(tmp_path / name)
-        predict.main([str(folders / "classification"), "--file", dated, "--keep", "day", "--output_file", out])
-        assert Path(out).read_text(encoding="utf-8").count("2024-01-02") == len(ROWS["classification"])
-        assert "00:00" not in Path(out).read_text(encoding="utf-8")
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         predict.main([*words, "--output_file", str(output)])

@@ -1,5 +1,6 @@
 """Rows in memory as a `Dataset`: records, such as the objects of a JSON file, or a table of pandas."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..errors import UserError
 
 # What a cell is, for messages.
 KINDS = {str: "text", bool: "truth value", int: "number", float: "number", list: "list", dict: "object"}
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which UTF-8 cannot hold
 UNREADABLE = (pyarrow.ArrowException, OverflowError, UnicodeEncodeError)
 
 
@@ -72,6 +74,9 @@ def _fault_of(name: str, column: list, error: Exception) -> str:
             f"column {name!r} has the {first_kind} {column[first]!r:.60} in row {first}, but the {second_kind} "
             f"{column[second]!r:.60} in row {second}. Write all cells as one kind, such as text."
         )
+    if isinstance(error, UnicodeEncodeError):
+        row = next(row for row, cell in enumerate(column) if SURROGATE.search(str(cell)))
+        return f"column {name!r} has half a character in row {row} ({error.object[error.start]!r}). Correct the text."
     if isinstance(error, OverflowError):
         too_large = next(cell for cell in column if isinstance(cell, int) and abs(cell) >= 1 << 63)
         return f"column {name!r} has {too_large}, which is no number of 64 bits. Write its numbers as texts."
