@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
         # Validation rows; data sets such as DPRD have one split.
         split = next((name for name in heuristic.task.validation_splits if name in rows), "train")
         asked = list(rows[split])[: args.max_rows]
-        shown = list(rows["train"])[: args.max_rows] if heuristic.has_threshold else None  # CoLA's threshold
+        shown = list(rows["train"])[-args.max_rows :] if heuristic.has_threshold else None  # CoLA's threshold
         print(args.task, evaluate_zero_shot(scorer, heuristic, asked, shown).metrics)
 
 

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Literal
 
 import numpy as np
+from transformers.utils import logging
 
 from tokenization import Task, get_task, load_task
 from tokenization.errors import UserError
@@ -23,6 +24,8 @@ from tokenization.rows.labels import are_all_labelled
 from tokenization.wording import nearest, plain_name
 
 from .scoring import ContinuationScore, Scorer, ScoringRequest
+
+logger = logging.get_logger(__name__)
 
 CONTENT_FREE = "N/A"
 
@@ -183,7 +186,11 @@ class ZeroShotResult:
 def load_questions(
     name: str, data_dir: str | None, num_shots: int = 0, limits: Sequence[int | None] = (None, None), seed: int = 0
 ) -> tuple[str, list[dict], list[dict]]:
-    """The first of a task's test, validation and train splits with labels; up to `limits` of its and training rows."""
+    """The first of a task's test, validation and train splits with labels; up to `limits` of its and training rows.
+
+    Where a threshold is chosen and only the train split has labels, its rows are drawn into two halves: the threshold
+    is chosen on one and scored on the other.
+    """
     heuristic = get_heuristic(name)
     task = heuristic.task
     splits = load_task(task, data_dir)
@@ -191,8 +198,18 @@ def load_questions(
     train_rows = []
     if heuristic.has_threshold or num_shots > 0:
         train_rows = splits.get(task.train_split, [])
+    rows = splits[split]
+    if heuristic.has_threshold and split == task.train_split:
+        logger.warning(
+            f"Task {task.name!r} has labels in {split!r} alone: the threshold is chosen on half of its rows and "
+            "scored on the other half."
+        )
+        rows = rows.shuffle(seed=seed)
+        middle = len(rows) // 2
+        train_rows, rows = rows.select(range(middle)), rows.select(range(middle, len(rows)))
+        split = f"{split} (half)"
     most_rows, most_train_rows = limits
-    return split, _draw(splits[split], most_rows, seed), _draw(train_rows, most_train_rows, seed)
+    return split, _draw(rows, most_rows, seed), _draw(train_rows, most_train_rows, seed)
 
 
 def _split_to_ask(heuristic: Heuristic, splits: Mapping) -> str:
@@ -226,7 +243,8 @@ def evaluate_zero_shot(
         scorer: the model and its tokenizer.
         heuristic: a name for `get_heuristic`, or a Heuristic.
         rows: rows with labels, as `load_task` gives them.
-        train_rows: rows to show and to choose thresholds on. A row is never shown before itself.
+        train_rows: rows to show and to choose thresholds on. A row is never shown before itself. A threshold is not
+            scored on the rows that it was chosen on alone.
         num_shots: answered rows to show before each row, the same for all. What does not fit is cut at the beginning.
         calibrate: compare candidates by log P(candidate | context) − log P(candidate | content-free context).
         seed: seed for drawing the rows to show.
@@ -278,6 +296,12 @@ def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calib
         raise UserError(
             f"Task {name!r} needs at least {num_needed} training rows here (for the threshold, or to show and one "
             f"spare), but got {len(train_rows)}. Pass `train_rows`."
+        )
+
+    if heuristic.has_threshold and rows and all(row in train_rows for row in rows):
+        raise UserError(
+            f"Task {name!r} would be scored on the rows that its threshold is chosen on: all `rows` are among "
+            "`train_rows`. Pass other rows."
         )
 
     needed = set(heuristic.task.column_names)

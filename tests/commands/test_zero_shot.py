@@ -30,7 +30,7 @@ def data_dir(tmp_path):
     data = tmp_path / "data"
     sentences = [{"sentence": text, "label": 1 - index} for pair in PAIRS for index, text in enumerate(pair)]
     write(data / "cola", "train", sentences)
-    write(data / "cola", "validation", sentences[1:])
+    write(data / "cola", "validation", [{**row, "sentence": f"so {row['sentence']}"} for row in sentences[1:]])
     write(data / "cola", "test", [{**row, "label": -1} for row in sentences])
     write(data / "sst2", "train", [{"sentence": f"the film was {word} ", "label": 1} for word in ("slow", "new")])
     write(data / "sst2", "validation", [{"sentence": "the last scene was green", "label": 0}])
@@ -107,7 +107,7 @@ def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
 def test_openai_gpt_scores_as_the_folder_converted_from_it(openai_gpt_folder, plain_tokenizer, tmp_path):
     rows = [{"sentence": text, "label": label} for text, label in ((SPLIT_IN_TWO_WAYS, 1), ("he didn't he", 0))]
     for split in ("train", "validation"):
-        write(tmp_path / "data" / "cola", split, rows)
+        write(tmp_path / "data" / "cola", split, [*rows, {"sentence": f"a {split}", "label": 1}])
     save_folder(tmp_path / "gpt1", GPT1ForCausalLM.from_pretrained(openai_gpt_folder), plain_tokenizer)
     thresholds = []
     for model in (openai_gpt_folder, tmp_path / "gpt1"):
@@ -221,3 +221,14 @@ def test_two_evaluations_do_not_write_one_file(save_model, data_dir, tmp_path):
     with writer_of_new_file(output):
         said = refusal(zero_shot.main, [*arguments, "--device", "cpu", "--output_file", str(output)])
     assert "which another command is writing" in said
+
+
+def test_a_threshold_is_not_scored_on_the_rows_that_it_was_chosen_on(tmp_path, caplog):
+    """Where only the train split has labels."""
+    write(tmp_path / "cola", "train", [{"sentence": f"number {number}", "label": number % 2} for number in range(9)])
+    split, rows, train_rows = load_questions("cola", str(tmp_path))
+    sentences = [{row["sentence"] for row in half} for half in (rows, train_rows)]
+    assert sentences[0] & sentences[1] == set()
+    assert [len(half) for half in sentences] == [5, 4]
+    assert split == "train (half)"
+    assert "the threshold is chosen on half of its rows and scored on the other half" in caplog.text

@@ -114,7 +114,8 @@ def test_acceptability_by_a_threshold_of_the_training_rows():
     result = evaluate_zero_shot(scorer, "cola", [*COLA, {**COLA[0], "label": 0}], train_rows=COLA)
     assert result.threshold == -2.0
     assert result.predictions == [1, 0, 1]
-    same = evaluate_zero_shot(ScorerByRule(lambda *_: cut["he"]), "cola", COLA, train_rows=COLA)
+    others = [{**row, "sentence": f"so {row['sentence']}"} for row in COLA]
+    same = evaluate_zero_shot(ScorerByRule(lambda *_: cut["he"]), "cola", others, train_rows=COLA)
     assert same.threshold == -1.0  # only what exceeds it is of class 1
     assert same.predictions == [0, 0]
     expected = matthews_corrcoef([1, 0, 0], [1, 0, 1])
@@ -201,6 +202,7 @@ def test_what_stands_before_a_row_stands_before_the_text_without_content():
         ("sst2", {"rows": []}, "'sst2' was given no rows. Pass `rows` as"),
         ("sst2", {"rows": [SST2[0], {"text": "a", "label": 1}]}, "given a row without sentence. Pass `rows` as"),
         ("sst2", {"train_rows": [{"sentence": "a"}] * 2, "num_shots": 1}, "given a row without label. Pass `rows` as"),
+        ("cola", {"rows": COLA, "train_rows": COLA}, "all `rows` are among `train_rows`. Pass other rows"),
         ("cola", {}, "'cola' needs at least 1 training rows .* but got 0. Pass `train_rows`"),
     ],
 )
