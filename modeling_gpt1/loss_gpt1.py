@@ -10,7 +10,7 @@ Shapes: B examples, C sequences per example, T tokens, D hidden, V vocabulary, K
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
 import torch
@@ -233,7 +233,12 @@ def _accumulate(grad_weight: torch.Tensor, grad_logits: torch.Tensor, hidden: to
 # ---- The task's loss
 
 
-def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config) -> torch.Tensor:
+def task_losses(
+    task_logits: torch.Tensor,
+    labels: torch.Tensor,
+    config: GPT1Config,
+    class_weights: Sequence[float] | None = None,
+) -> torch.Tensor:
     """L2 of each example `[B]` in float32, from the scores `[B, K]` of classes or choices.
 
     Args:
@@ -242,6 +247,7 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
             whether it holds. The label −100 is ignored.
         config ([`GPT1Config`]): regression uses the squared error of one score, multi-label classification the mean
             of binary cross-entropies over the example's labels, other tasks the cross-entropy.
+        class_weights (K numbers, *optional*): factor of the cross-entropy of each class. Default: 1.
 
     Raises:
         ValueError: labels have the wrong shape or type, or one of several is not from 0 to 1. A class that does not
@@ -262,8 +268,10 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
             f"`labels` must be indices of classes or choices (torch.int64), but got {labels.dtype}. Pass "
             "`labels.long()` if they are whole numbers, or open the model with `num_labels=1` for regression."
         )
+    scores = task_logits.float()
+    weight = None if class_weights is None else scores.new_tensor(class_weights)
     return nn.functional.cross_entropy(
-        task_logits.float(), labels.long(), ignore_index=IGNORED_LABEL, reduction="none"
+        scores, labels.long(), weight=weight, ignore_index=IGNORED_LABEL, reduction="none"
     )
 
 
@@ -292,10 +300,14 @@ def check_labels(labels: torch.Tensor, task_logits: torch.Tensor, is_multi_label
 
 
 def task_loss(
-    task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config, num_items: torch.Tensor | int | None
+    task_logits: torch.Tensor,
+    labels: torch.Tensor,
+    config: GPT1Config,
+    num_items: torch.Tensor | int | None,
+    class_weights: Sequence[float] | None = None,
 ) -> torch.Tensor:
     """L2 / N of a batch; N is `num_items`, by default the number of its labels."""
-    losses = task_losses(task_logits, labels, config)
+    losses = task_losses(task_logits, labels, config, class_weights)
     counts = count_labels(labels)
     return (losses * counts).sum() / count_items(counts, num_items)
 

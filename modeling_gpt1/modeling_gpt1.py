@@ -14,7 +14,7 @@ Shapes: B examples, C sequences per example, T tokens, D hidden, V vocabulary, K
 # trf-ignore: TRF041 config.traversal, config.lm_coef
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -685,6 +685,8 @@ class GPT1TaskModel(GPT1PreTrainedModel):
     """Base of the models with a task head. It reads `[B, C, T]` examples and scores them by `config.traversal`."""
 
     supported_traversals = tuple(TRAVERSALS)
+    class_weights: Sequence[float] | None = None
+    """Factor of each class in the task's loss, K numbers, in training alone. Not saved; a trainer sets it."""
     has_checked_texts = False
     decoder_class = GPT1Model
     output_class = SequenceClassifierOutput
@@ -730,10 +732,14 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         )
         loss = None
         if labels is not None:
-            loss = task_loss(task_logits, labels, self.config, num_items_in_batch)
+            loss = task_loss(task_logits, labels, self.config, num_items_in_batch, self._weights_of_classes())
         return self.output_class(
             loss=loss, logits=task_logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
+
+    def _weights_of_classes(self) -> Sequence[float] | None:
+        """The class weights in training; outside of it losses have none."""
+        return self.class_weights if self.training else None
 
     def _encode(
         self,
@@ -871,7 +877,7 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
     ) -> dict[str, torch.Tensor]:
         """L3 and its parts: the fields `loss`, `task_loss`, `lm_loss` and `example_losses` of the output."""
         lm_coef = float(self.config.lm_coef)
-        losses_of_task = task_losses(task_logits, labels, self.config)  # [B]
+        losses_of_task = task_losses(task_logits, labels, self.config, self._weights_of_classes())  # [B]
         losses_of_lm = torch.zeros_like(losses_of_task)
         counts = count_labels(labels)
         num_items = count_items(counts, num_items_in_batch)

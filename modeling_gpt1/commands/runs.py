@@ -166,6 +166,16 @@ class RunCallback(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         control.should_log |= self.is_short and state.global_step == state.max_steps
 
+    def on_train_end(self, args, state, control, **kwargs):
+        if args.early_stopping_patience is None or self.is_finished:
+            return
+        if control.should_training_stop and state.global_step < state.max_steps:
+            evaluations = counted(args.early_stopping_patience, "evaluation")
+            logger.info(
+                f"stopped early: no better {args.metric_for_best_model} for {evaluations}; the weights are those of "
+                f"{state.best_model_checkpoint}"
+            )
+
 
 def warn_of_warm_up(args: TrainingArguments, state: TrainerState) -> None:
     """Warns of a learning rate that rises until the run ends."""

@@ -42,8 +42,13 @@ class _SharedArguments(TrainingArguments):
     logging_nan_inf_filter: bool = HfArg(default=False, help="Log earlier losses where one is not finite.")
     hub_strategy: str = HfArg(default="end", help="When to upload; only end, because checkpoints hold pickles.")
     pack_sequences: bool = HfArg(default=True, help="Skip padding, and compute a shared context once.")
+    early_stopping_patience: int | None = HfArg(
+        default=None, help="Stop after so many evaluations without a better score; keep the best weights."
+    )
 
     def __post_init__(self):
+        if self.early_stopping_patience is not None:
+            self._evaluate_and_keep_the_best()
         if self.greater_is_better is None and self.metric_for_best_model is not None:
             self.greater_is_better = direction_of_score(self.metric_for_best_model)
         # Refused by the trainer, which knows by then that the run has such a score.
@@ -53,6 +58,23 @@ class _SharedArguments(TrainingArguments):
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False
+
+    def _evaluate_and_keep_the_best(self) -> None:
+        """Sets what early stopping needs, where it is not given: evaluations, each with a checkpoint."""
+        if self.early_stopping_patience < 1:
+            raise UserError(
+                f"`early_stopping_patience` is {self.early_stopping_patience}, but must be at least 1: a number of "
+                "evaluations."
+            )
+        if self.eval_strategy == "no":
+            self.eval_strategy = "epoch"
+        if self.eval_strategy == "epoch" and self.save_strategy == TrainingArguments.save_strategy:
+            self.save_strategy = "epoch"
+        elif self.eval_strategy == "steps" and self.save_steps == TrainingArguments.save_steps:
+            self.save_steps = self.eval_steps or self.logging_steps
+        if self.save_total_limit is None:
+            self.save_total_limit = 2  # the best and the newest, which a resumed run needs
+        self.load_best_model_at_end = True
 
     @property
     def device(self) -> torch.device:
@@ -71,6 +93,10 @@ class GPT1TrainingArguments(_SharedArguments):
             `config.lm_coef`, which is the paper's 0.5 unless it was changed.
         pack_sequences (`bool`, defaults to `True`): skip padding, and compute a context that the choices of an example
             share once, if the attention allows it. The results stay the same; dropout of the context is shared.
+        early_stopping_patience (`int`, *optional*): stop after so many evaluations that are no better than the best by
+            `metric_for_best_model`, whose weights are kept. Default of `eval_strategy` is then "epoch".
+        class_weights (`str`, `list` or `dict`, *optional*): weights of the classes in the task's loss, in training
+            alone: `"balanced"`, a number for each class, or weights by name.
 
     Examples:
         >>> from modeling_gpt1 import GPT1TrainingArguments
@@ -80,6 +106,10 @@ class GPT1TrainingArguments(_SharedArguments):
     """
 
     lm_coef: float | None = HfArg(default=None, help="Weight of the auxiliary loss. Default: the model's, 0.5.")
+    class_weights: list[str] | None = HfArg(
+        default=None,
+        help="Weights of the classes in the loss: balanced, by name (sad=2 happy=1) or in their order (2 1).",
+    )
     learning_rate: float = HfArg(default=6.25e-5, help="Peak learning rate.")
     per_device_train_batch_size: int = HfArg(default=32, help="Examples per device and batch.")
     num_train_epochs: float = HfArg(default=3.0, help="Epochs of training.")

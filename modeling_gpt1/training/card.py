@@ -124,6 +124,9 @@ def hyper_parameters_of(trainer: Trainer, family: Family) -> dict[str, Any]:
     values = {name: getattr(value, "value", value) for name, value in values.items()}  # of enumerations
     if family.has_task_head(model):
         values["lm_coef (λ)"] = model.config.lm_coef if family.has_auxiliary_loss(model) else 0
+    class_weights = getattr(args, "class_weights", None)  # transformers' arguments have no such one
+    if class_weights is not None:
+        values["class_weights"] = cell(str(class_weights))
     return {
         **values,
         "mixed_precision": trainer.accelerator.mixed_precision,

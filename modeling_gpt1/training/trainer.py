@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from huggingface_hub import CommitInfo
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import EarlyStoppingCallback, PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import BestRun, EvalLoopOutput
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
@@ -28,6 +28,7 @@ from ..loss_gpt1 import count_labels, task_loss, task_losses
 from .arguments import check_arguments, direction_of_score, seed_of_data
 from .card import write_model_card
 from .checks import check_adapter, check_kinds, check_rows
+from .class_weights import weights_of_classes
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, set_up_fsdp
@@ -55,6 +56,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         self._example_losses: list[torch.Tensor] = []  # of the current evaluation
         self._is_set_up = False
         super().__init__(model, args, *others, **kwargs)
+        self._stop_early()
         check_rows(self.train_dataset, self.data_collator)
         self._has_own_loss = self.compute_loss_func is None
         self._set_up_loading()
@@ -64,6 +66,11 @@ class _GPT1BaseTrainer(ResumableTrainer):
             leave_plans_out(self.data_collator)  # a model that is compiled as a whole follows none
         set_up_fsdp(self.accelerator, own_model)
         self._is_set_up = True
+
+    def _stop_early(self) -> None:
+        """Adds the callback of early stopping, if the arguments ask for it."""
+        if self._patience is not None:
+            self.add_callback(EarlyStoppingCallback(self._patience))
 
     def _set_up_loading(self) -> None:
         """How accelerate's loaders share the rows out."""
@@ -332,13 +339,27 @@ class GPT1Trainer(_GPT1BaseTrainer):
                 "task's, as only GPT-1's double heads do. Open the checkpoint with GPT1DoubleHeadsModel, or leave "
                 "`lm_coef` out."
             )
+        class_weights = self._weights_of_classes(model)
         if self.family.has_example_losses:
             self._prepare_own_model(model)
+            model.class_weights = class_weights
         else:
-            self._prepare_classifier(model)
+            self._prepare_classifier(model, class_weights)
         if self.family.has_auxiliary_loss(model):
             self._prepare_auxiliary_loss(model)
         self.family.check_finetuning(model, self.saved_tokenizer, self.data_collator)
+
+    def _weights_of_classes(self, model: PreTrainedModel) -> list[float] | None:
+        """The weight of each class in the task's loss, if the arguments give some."""
+        given = getattr(self.args, "class_weights", None)  # transformers' arguments have no such one
+        if given is None:
+            return None
+        if not self._has_own_loss:
+            raise UserError(
+                "`class_weights` is given, but `compute_loss_func` would replace the loss that it weighs. Leave one "
+                "of them out."
+            )
+        return weights_of_classes(given, model.config, self.train_dataset, self.data_collator)
 
     def _prepare_auxiliary_loss(self, model: PreTrainedModel) -> None:
         """Gives the model λ, and checks that nothing replaces its loss."""
@@ -354,7 +375,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
         if not config.tie_word_embeddings and not config.lm_coef:
             self.args.ddp_find_unused_parameters = True  # the head takes no part in the loss
 
-    def _prepare_classifier(self, model: PreTrainedModel) -> None:
+    def _prepare_classifier(self, model: PreTrainedModel, class_weights: list[float] | None) -> None:
         """Prepares a classifier of transformers: this trainer computes its loss from its scores."""
         model.config.use_cache = self.args.use_cache = False  # a classifier generates nothing
         # The base of some classifiers has weights that no score depends on. None: as transformers chooses.
@@ -362,9 +383,12 @@ class GPT1Trainer(_GPT1BaseTrainer):
         self.model_accepts_loss_kwargs = False  # the model is called without labels
         if self._has_own_loss:
             settings = self.family.loss_settings(model.config)
-            self.compute_loss_func = lambda outputs, labels, num_items_in_batch: task_loss(
-                outputs["logits"], labels, settings, num_items_in_batch
-            )
+
+            def loss_of_scores(outputs, labels, num_items_in_batch):
+                weights = class_weights if model.training else None
+                return task_loss(outputs["logits"], labels, settings, num_items_in_batch, weights)
+
+            self.compute_loss_func = loss_of_scores
 
     def begin_run(self) -> None:
         super().begin_run()

@@ -13,7 +13,15 @@ from pathlib import Path
 
 import torch
 from torch.utils.data import SequentialSampler
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments, trainer_utils
+from transformers import (
+    EarlyStoppingCallback,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    TrainingArguments,
+    trainer_utils,
+)
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 from transformers.utils import logging
 
@@ -94,6 +102,7 @@ class ResumableTrainer(Trainer):
         """
         self._run_dir = self._get_output_dir(trial)
         limit = self.args.save_total_limit
+        max_steps = self.args.max_steps
         with one_writer(self._run_dir) if self.args.should_save else nullcontext():
             if self.args.should_save:
                 checkpoint.clear_leftovers(self._run_dir)
@@ -106,6 +115,7 @@ class ResumableTrainer(Trainer):
                 checkpoint.check_optimizer(self._checkpoint, self.args)
                 self.args.eval_on_start = False  # that evaluation is in the log
                 self.args.restore_callback_states_from_checkpoint = True  # such as the patience of early stopping
+                self._end_where_it_stopped_early()
             forget_evaluation(self)
             trainer_utils.logger.addFilter(_is_news)
             try:
@@ -113,9 +123,24 @@ class ResumableTrainer(Trainer):
                     output = super().train(self._checkpoint, trial, *args, **kwargs)
             finally:
                 self.args.save_total_limit = limit
+                self.args.max_steps = max_steps
                 trainer_utils.logger.removeFilter(_is_news)
             checkpoint.check_weights(self, self._run_dir)  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
+
+    @property
+    def _patience(self) -> int | None:
+        """Evaluations without a better score after which the run stops; None: it does not stop early."""
+        return getattr(self.args, "early_stopping_patience", None)  # transformers' arguments have no such one
+
+    def _end_where_it_stopped_early(self) -> None:
+        """Lets a run that was stopped early end with its checkpoint: Trainer would go on to the next evaluation."""
+        if self._patience is None:
+            return
+        state = TrainerState.load_from_json(os.path.join(self._checkpoint, "trainer_state.json"))
+        stored = state.stateful_callbacks.get(EarlyStoppingCallback.__name__, {})
+        if stored.get("attributes", {}).get("early_stopping_patience_counter", 0) >= self._patience:
+            self.args.max_steps = state.global_step
 
     def begin_run(self) -> None:
         """Resets this class's counters, and restores from the checkpoint what Trainer has just set to zero."""
@@ -124,6 +149,9 @@ class ResumableTrainer(Trainer):
         self._parts_since = self.state.global_step
         self._last_step = self.state.global_step
         self._may_save = False
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, EarlyStoppingCallback) and self._patience is not None:
+                callback.early_stopping_patience = self._patience  # a checkpoint has that of the run before
         if self._checkpoint is None:
             return
         content = checkpoint.read_content(self._checkpoint)

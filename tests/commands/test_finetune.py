@@ -328,6 +328,32 @@ def test_a_run_stopped_at_a_second_try_keeps_the_log_of_its_checkpoint(tokenizer
     assert (tmp_path / "run" / "trainer_state.json").read_bytes() == log
 
 
+def test_a_run_that_stops_early_says_so_and_keeps_its_best_weights(tokenizer_folder, tmp_path, caplog):
+    more = ["--early_stopping_patience", "1", "--max_steps", "-1", "--num_train_epochs", "4", "--learning_rate", "0"]
+    words = [word for word in training(tmp_path / "run") if word not in ("--save_strategy", "no")]
+    finetune.main([*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *words, *more])
+    told = f"stopped early: no better loss for 1 evaluation; the weights are those of {tmp_path / 'run'}/checkpoint-2"
+    assert told in caplog.messages
+    assert read_json(tmp_path / "run" / "trainer_state.json")["global_step"] == 4  # of 8
+
+
+def test_class_weights_by_name_are_in_settings_and_card(tokenizer_folder, tmp_path):
+    run = training(tmp_path / "run", "--class_weights", "sad=3")
+    finetune.main([*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *run])
+    assert "class_weights:\n- sad=3\n" in (tmp_path / "run" / "run.yaml").read_text(encoding="utf-8")
+    assert "| class_weights | ['sad=3'] |" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+
+
+def test_early_stopping_needs_rows_to_evaluate(tokenizer_folder, tmp_path):
+    words = own_data("classification", tmp_path)
+    at = words.index("--validation_file")
+    words = [*words[:at], *words[at + 2 :], *fresh_model(tokenizer_folder), *training(tmp_path / "run")]
+    refusal(
+        [*words, "--early_stopping_patience", "2", "--save_strategy", "epoch"],
+        "--early_stopping_patience needs a split",
+    )
+
+
 def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     """What it will do, a line for each log, what follows; then the same for a resumed run and a finished one."""
     start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "a run"

@@ -251,7 +251,9 @@ class FineTuningRun:
         names = [name for name in of_task[use] if name in self.splits]
         if not names:
             is_by_strategy = use == "eval" and self.args.eval_strategy != "no"
-            flag = "--eval_strategy" if is_by_strategy else f"--do_{use}"
+            flag = f"--do_{use}"
+            if is_by_strategy:
+                flag = "--eval_strategy" if self.args.early_stopping_patience is None else "--early_stopping_patience"
             split = SPLIT_OF_USE[use]
             place = "Add its file to --data_dir" if self.data_args.task else f"Pass --{split}_file"
             raise UserError(
