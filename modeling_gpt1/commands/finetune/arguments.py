@@ -177,7 +177,6 @@ BASICS = {
         "per_device_train_batch_size",
         "gradient_accumulation_steps",
         "lm_coef",
-        "class_weights",
         "seed",
         "bf16",
         "use_cpu",
@@ -185,7 +184,6 @@ BASICS = {
     "log, evaluation, checkpoints": (
         "logging_steps",
         "eval_strategy",
-        "early_stopping_patience",
         "save_strategy",
         "resume_from_checkpoint",
         "report_to",
