@@ -40,8 +40,8 @@ DOCS = ["mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.30"]
 CLEAN = ["ftfy>=6.1"]
 PEFT = ["peft>=0.21"]
 PLAYGROUND = ["gradio>=6.31,<7"]
-# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'; ONNX is a tool that
-# the models are tested with. ipykernel, nbclient and nbformat run the tutorial notebook.
+# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'. ONNX, minicons and
+# surprisal are tools that the models are tested with. ipykernel, nbclient and nbformat run the tutorial notebook.
 TEST = [
     *EVAL,
     *CLEAN,
@@ -50,6 +50,7 @@ TEST = [
     "hypothesis>=6.140",
     IMPORT_LINTER,
     "ipykernel>=6.29",
+    "minicons>=0.3.39",
     "nbclient>=0.10",
     "nbformat>=5.10",
     "onnxruntime>=1.23",
@@ -60,6 +61,7 @@ TEST = [
     "scikit-learn>=1.5",
     "setuptools>=77",  # a test builds the wheel
     "spacy>=3.8,<4",
+    "surprisal>=0.1.7",
     "tensorboard>=2.18",
 ]
 

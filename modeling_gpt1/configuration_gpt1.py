@@ -234,7 +234,8 @@ class GPT1Config(GPT1BaseConfig):
         lm_coef (`float`): λ, weight of the auxiliary language-modelling loss in fine-tuning; 0 switches it off.
         start_token_id, delimiter_token_id, extract_token_id (`int`, *optional*): ids of the control tokens
             `[s]`, `[$]` and `[e]`, written by `add_control_tokens`.
-        pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): as in transformers; the paper's model has none.
+        pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): as in transformers; the paper's model has none,
+            and a pre-trained one those of its tokenizer, 0.
 
     Raises:
         StrictDataclassError: one of these fields has a wrong type or an impossible value; it is huggingface_hub's.

@@ -73,6 +73,7 @@ def test_from_text_to_a_model_that_can_be_trained_further(books, caplog, monkeyp
     }
     model, tokenizer = GPT1ForCausalLM.from_pretrained(output_dir), GPT1Tokenizer.from_pretrained(output_dir)
     assert model.config.vocab_size == len(tokenizer)
+    assert model.config.bos_token_id == tokenizer.bos_token_id == 0
     assert model.config.max_position_embeddings == 32
     results = results_of(output_dir, "all")
     assert 1 < results["eval_perplexity"] < len(tokenizer)

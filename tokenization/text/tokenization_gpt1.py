@@ -22,12 +22,15 @@ from transformers import (
     TokenizersBackend,
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
+from transformers.utils import logging
 
 from ..errors import UserError
 from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text
 from .encodings_on_demand import encode_ids_first
 from .joining import join_continuation, join_words
 from .word_rules import preparation
+
+logger = logging.get_logger(__name__)
 
 END_OF_WORD = "</w>"
 NEWLINE = "\n" + END_OF_WORD
@@ -47,6 +50,9 @@ class GPT1Tokenizer(TokenizersBackend):
         merges (`list[tuple[str, str]]` or path, *optional*): the merges, most frequent first.
         unk_token (`str`, defaults to `"<unk>"`): stands for a character that the vocabulary does not have.
         pad_token (`str`, defaults to `"<unk>"`): id 0, as the released code pads; the attention mask hides it.
+        bos_token (`str`, defaults to `"<unk>"`): id 0, which stands between the documents of a corpus. It is named for
+            tools that condition the first word on it. No text gets it, unless the tokenizer is opened with
+            `add_bos_token=True`.
         kwargs: further arguments of `TokenizersBackend`; `start_token`, `delimiter_token` and `extract_token` name the
             control tokens of a tokenizer for fine-tuning (see `add_control_tokens`).
 
@@ -95,7 +101,8 @@ class GPT1Tokenizer(TokenizersBackend):
         kwargs["split_special_tokens"] = True
         kwargs.pop("auto_map", None)  # of whoever saved it; not to be published with what is saved next
         self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
-        # GPT-1 has none, but lm-evaluation-harness neither scores nor generates without one.
+        # GPT-1 names neither, but tools that score and generate read both. Id 0 separates the documents of a corpus.
+        kwargs.setdefault("bos_token", kwargs.get("start_token", unk_token))
         kwargs.setdefault("eos_token", kwargs.get("extract_token", unk_token))
         self.goes_on = False
         super().__init__(unk_token=unk_token, pad_token=pad_token, **kwargs)
@@ -202,9 +209,22 @@ class GPT1Tokenizer(TokenizersBackend):
 
     def _encode_plus(self, text, text_pair=None, **kwargs) -> BatchEncoding:
         kwargs["split_special_tokens"] = True
+        if self._has_spelled_start(text):
+            logger.warning_once(
+                f"A text begins with {self.bos_token!r}, which is read as these characters. For the token of that "
+                "name, open the tokenizer with `add_bos_token=True`, and give the texts alone."
+            )
         if self.goes_on:
             kwargs["add_special_tokens"] = False
         return encode_ids_first(self, text, text_pair, **kwargs)
+
+    def _has_spelled_start(self, text) -> bool:
+        """Whether a program has written the beginning-of-text token before the first text, as minicons does."""
+        first = text[0] if isinstance(text, (list, tuple)) and text else text
+        if self.bos_token is None or not isinstance(first, str) or not first.startswith(self.bos_token):
+            return False
+        rest = first.removeprefix(self.bos_token)
+        return not (rest == "" or rest[0].isspace())  # a corpus may have `<unk>` as a word
 
     def clean_up_tokenization(self, text: str) -> str:
         """Decoded text with its words and punctuation joined."""

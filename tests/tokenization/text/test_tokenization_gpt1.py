@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 import os
 import re
 import subprocess
@@ -113,8 +114,35 @@ def test_the_beginning_of_a_text_is_the_beginning_of_its_ids(with_control, tmp_p
 def test_a_tokenizer_without_control_tokens_scores_without_a_flag(tokenizer, tmp_path, opened_by):
     tokenizer.save_pretrained(tmp_path)
     opened = opened_by.from_pretrained(tmp_path)
-    assert (opened.bos_token, opened.eos_token, opened.eos_token_id) == (None, "<unk>", 0)
+    assert (opened.bos_token, opened.bos_token_id) == ("<unk>", 0)
+    assert (opened.eos_token, opened.eos_token_id) == ("<unk>", 0)
     assert scored(opened, "hello", " hello,") == ([VOCAB["hello</w>"]], [VOCAB["hello</w>"], VOCAB[",</w>"]])
+
+
+def test_a_text_begins_with_no_token_unless_it_is_wanted(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    assert GPT1Tokenizer.from_pretrained(tmp_path)("hello")["input_ids"] == [VOCAB["hello</w>"]]
+    with_start = GPT1Tokenizer.from_pretrained(tmp_path, add_bos_token=True)
+    assert with_start("hello")["input_ids"] == [0, VOCAB["hello</w>"]]
+
+
+def test_a_folder_that_names_no_beginning_of_text_gets_one_and_encodes_as_before(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    assert settings.pop("bos_token") == "<unk>"
+    path.write_text(json.dumps(settings))
+    opened = GPT1Tokenizer.from_pretrained(tmp_path)
+    assert opened.bos_token_id == 0
+    assert opened("hello do")["input_ids"] == [VOCAB["hello</w>"], VOCAB["do</w>"]]
+
+
+@pytest.mark.parametrize(("text", "is_told"), [("<unk>hello", True), ("<unk> hello", False), ("hello<unk>", False)])
+def test_a_beginning_of_text_written_into_a_text_is_told(tokenizer, caplog, text, is_told):
+    """minicons writes it, and would give each word the score of another."""
+    logging.Logger.warning_once.cache_clear()
+    tokenizer([text, "hello"])
+    assert ("open the tokenizer with `add_bos_token=True`" in caplog.text) == is_told
 
 
 @pytest.mark.parametrize("opened_by", [AutoTokenizer, TokenizersBackend, GPT1Tokenizer])

@@ -1,0 +1,56 @@
+"""minicons and surprisal, run on a folder of this package: each word gets its own probability, the first one too."""
+
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+TEXTS = ["The old farmer walked, quietly, to the market.", "She smiled."]
+
+
+@pytest.fixture
+def folder(save_model, tmp_path):
+    return str(save_model(tmp_path / "model"))
+
+
+def bits_of_tokens(folder: str, text: str) -> list[float]:
+    """−log₂ P of each token of a text, the first after id 0, which stands before every document."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = [0, *tokenizer(text, add_special_tokens=False)["input_ids"]]
+    with torch.no_grad():
+        logits = AutoModelForCausalLM.from_pretrained(folder)(torch.tensor([ids])).logits[0, :-1]
+    scores = logits.double().log_softmax(-1) / -math.log(2)
+    return scores[torch.arange(len(ids) - 1), ids[1:]].tolist()
+
+
+def test_minicons_scores_every_token_with_a_tokenizer_that_begins_texts(folder):
+    scorer = pytest.importorskip("minicons.scorer")
+    tokenizer = AutoTokenizer.from_pretrained(folder, add_bos_token=True)
+    model = scorer.IncrementalLMScorer(AutoModelForCausalLM.from_pretrained(folder), "cpu", tokenizer=tokenizer)
+    scores = model.token_score(TEXTS, surprisal=True, base_two=True)
+    for text, tokens in zip(TEXTS, scores, strict=True):
+        assert [score for _, score in tokens[1:]] == pytest.approx(bits_of_tokens(folder, text), abs=1e-4)
+
+
+def test_minicons_gives_words_the_sum_of_their_tokens(folder):
+    scorer = pytest.importorskip("minicons.scorer")
+    tokenizer = AutoTokenizer.from_pretrained(folder, add_bos_token=True)
+    model = scorer.IncrementalLMScorer(AutoModelForCausalLM.from_pretrained(folder), "cpu", tokenizer=tokenizer)
+    (words,) = model.word_score_tokenized(TEXTS[1], str.split, surprisal=True, base_two=True)
+    assert [word for word, _ in words] == TEXTS[1].split()
+    assert sum(bits for _, bits in words) == pytest.approx(sum(bits_of_tokens(folder, TEXTS[1])), abs=1e-4)
+
+
+def test_surprisal_scores_the_first_token_too(folder):
+    """It leaves the padding id, 0, out of every distribution, which a text never has."""
+    surprisal = pytest.importorskip("surprisal")
+    model = surprisal.AutoHuggingFaceModel.from_pretrained(folder, model_class="causal")
+    (scored,) = model.surprise(TEXTS[0])
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = [0, *tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]]
+    with torch.no_grad():
+        logits = AutoModelForCausalLM.from_pretrained(folder)(torch.tensor([ids])).logits[0, :-1]
+    logits[:, 0] = -torch.inf
+    nats = -logits.log_softmax(-1)[torch.arange(len(ids) - 1), ids[1:]]
+    assert [float(score) for _, score in scored] == pytest.approx(nats.tolist(), abs=1e-4)
