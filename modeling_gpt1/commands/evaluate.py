@@ -118,7 +118,9 @@ class EvaluationRun:
         self.challenge = babylm.find_tasks(self.tasks_of_challenge, self.args.data_dir)
         for name in ("sentence_prefix", "calibrate", "num_fewshot"):
             if self.challenge and getattr(self.args, name):
-                raise UserError(f"--{name} is not for the challenge's tasks {BABYLM}_…. Leave it out, or them.")
+                raise UserError(
+                    f"--{name} has no use for the tasks {BABYLM}_… of the challenge. Leave it out, or leave them out."
+                )
 
     def specify_tasks(self) -> None:
         """Finds the tasks of the harness, and checks that they have rows for --num_fewshot examples."""
@@ -227,8 +229,11 @@ class EvaluationRun:
                 return self.evaluate_ages(path)
             return babylm.ask_task(scorer, task, path, self.args.max_eval_samples)
         except (LookupError, TypeError) as error:  # of rows that lack a field, or have another type there
-            what = f"lacks {error} of" if isinstance(error, KeyError) else f"cannot be read ({error}) as rows of"
-            raise UserError(f"{path} {what} {BABYLM}_{task}. Pass the challenge's rows.") from error
+            if isinstance(error, KeyError):
+                fault = f"has a row without {error}"
+            else:
+                fault = f"cannot be read ({error})"
+            raise UserError(f"{path} {fault}. Pass the challenge's rows of {BABYLM}_{task} as --data_dir.") from error
 
     def load_for_challenge(self, model: str) -> Scorer:
         """Opens a model to score the challenge's sentences, in the way of --backend."""
@@ -241,8 +246,10 @@ class EvaluationRun:
             options = {"is_shifted": True} if backend == "mntp" else {}
             scorer = self.args.load_scorer(model, MaskedLMScorer, **options)
         if not isinstance(scorer, CausalLMScorer | MaskedLMScorer):
-            what = f"babylm tasks do not evaluate {model}, an encoder-decoder"
-            raise UserError(f"{what}. Run the challenge's own pipeline.")
+            raise UserError(
+                f"{model} is an encoder-decoder, which the tasks {BABYLM}_… do not evaluate here. Run the challenge's "
+                "own pipeline."
+            )
         return scorer
 
     def evaluate_ages(self, path: Path) -> babylm.Answer:

@@ -67,7 +67,9 @@ def at_revision(model: str | None, revision: str | None) -> str | None:
         return snapshot_download(model, revision=revision, allow_patterns=FILES)
     if not Path(model, revision, "config.json").is_file():
         found = sorted(path.parent.name for path in Path(model).glob("*/config.json"))
-        raise UserError(f"{model} has no checkpoint {revision}. --revision may be: {', '.join(found) or 'none'}.")
+        if not found:
+            raise UserError(f"{model} has no checkpoint {revision}, nor any other. Leave --revision out.")
+        raise UserError(f"{model} has no checkpoint {revision}. Pass as --revision one of {', '.join(found)}.")
     return str(Path(model, revision))
 
 
@@ -77,11 +79,15 @@ def check_model(flag: str, name: str | None, revision: str | None = None) -> Non
         return
     near = model_near(name)
     if Path(name).exists() or near or not may_be_of_the_hub(name):
-        which = f"{flag} {name} is no folder with a config.json{near}"
-        raise UserError(f"{which}. Pass one, or a hub id such as owner/name.")
+        raise UserError(
+            f"{flag} {name} is no folder with a config.json{near}. Pass a model's folder, or a hub id such as "
+            "owner/name."
+        )
     if HF_HUB_OFFLINE and not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
-        which = f"{flag} {name} is neither a folder here nor in the hub's cache"
-        raise UserError(f"{which}, and HF_HUB_OFFLINE forbids a download. Pass a folder, or unset HF_HUB_OFFLINE.")
+        raise UserError(
+            f"{flag} {name} is neither a folder here nor in the hub's cache, and HF_HUB_OFFLINE forbids a download. "
+            "Pass a folder, or unset HF_HUB_OFFLINE."
+        )
 
 
 def model_near(name: str) -> str:

@@ -45,7 +45,10 @@ class OverlapArguments:
             if not getattr(self, flag):
                 raise UserError(f"--{flag} is missing. Pass --train_files with the text and --task with a task.")
         if min(self.ngrams, default=0) < 1:
-            raise UserError(f"--ngrams is {self.ngrams}; a length is 1 or more. Pass lengths such as 8 13.")
+            raise UserError(
+                f"--ngrams is {' '.join(map(str, self.ngrams))}, but a length is at least 1. Pass lengths such as 8 "
+                "13."
+            )
         self.task = [get_task(name).name for name in self.task]
 
 

@@ -111,7 +111,9 @@ def draw(runs: dict[str, list[dict]]):
     records = [record for run in runs.values() for record in run]
     shown = panels_of(records)
     if not shown:
-        raise UserError(f"Nothing has been logged yet by {', '.join(runs)}; see the --logging_steps of a run.")
+        raise UserError(
+            f"{', '.join(runs)} has logged nothing yet. Wait, or start runs with a smaller --logging_steps."
+        )
     drawn = [record for record in records if any(key in record for key in shown)]
     has_tokens = all("num_input_tokens_seen" in record for record in drawn)
     x_key, x_label = ("num_input_tokens_seen", "tokens seen") if has_tokens else ("step", "updates")

@@ -69,10 +69,12 @@ class PredictionArguments(OpenedModel):
     def __post_init__(self):
         own = [name for name in self.keep if name in FIELDS or name.startswith("score_")]
         if own:
-            how = "Rename the column (a label's is then given by --columns label=NAME), or join by `index`"
-            raise UserError(f"--keep {own[0]} is the name of a prediction's own field. {how}.")
+            raise UserError(
+                f"--keep {own[0]} is also a field of each prediction. Rename the column (pass a label's new name as "
+                "--columns label=NAME), or leave it out and join the files by `index`."
+            )
         if self.output_file is not None and not self.output_file.endswith((".csv", ".jsonl")):
-            raise UserError(f"--output_file {self.output_file} must end in .csv or .jsonl, the form to write.")
+            raise UserError(f"--output_file is {self.output_file}, but must end in .csv or .jsonl.")
 
 
 ARGUMENTS = (PredictionArguments,)
@@ -217,8 +219,12 @@ def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task
     columns = {**(config.columns or {}), **given}
     has_head = family_of_config(config).has_task(config)
     if config.traversal is None or not columns or not has_head:
-        lacks = "traversal or no columns (--columns) of a task" if has_head else "task head"
-        raise UserError(f"{args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
+        if not has_head:
+            raise UserError(f"{args.model} has no task head. Pass a folder that `gpt1 finetune` wrote.")
+        raise UserError(
+            f"The config.json of {args.model} names no traversal or no columns. Pass --columns, or a folder that "
+            "`gpt1 finetune` wrote."
+        )
     try:
         task, rows = read_rows(args, config, columns)
     except UserError as error:

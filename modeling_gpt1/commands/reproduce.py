@@ -46,11 +46,14 @@ def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, Comman
         parser.settings[name] = of_command
     asks_for_pretraining = PRETRAIN in (arguments.model, arguments.lstm_model)
     if asks_for_pretraining != bool(arguments.pretrain_arguments):
-        given_one, missing_one = f"a model {PRETRAIN}", "--pretrain_arguments"
-        if not asks_for_pretraining:
-            given_one, missing_one = missing_one, given_one
+        if asks_for_pretraining:
+            raise UserError(
+                f"--model or --lstm_model is {PRETRAIN}, but --pretrain_arguments was not given. Pass them, or a "
+                "model that is pre-trained already."
+            )
         raise UserError(
-            f"{given_one} was given without {missing_one}. Pass both, or a model that is pre-trained already."
+            f"--pretrain_arguments was given, but neither --model nor --lstm_model is {PRETRAIN}. Leave the arguments "
+            f"out, or pass --model {PRETRAIN}."
         )
     return arguments, parser
 

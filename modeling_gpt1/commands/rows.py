@@ -31,8 +31,10 @@ def check_unknown(
     share, examples = unknown_share(tokenizer, texts)
     shown = ", ".join(repr(text[:60]) for text in examples)
     if share > REFUSED_SHARE and not is_allowed:
-        what = f"The tokenizer does not know {share:.0%} of the tokens of {source}, as in {shown}"
-        raise UserError(f"{what}. Choose a model that was trained on such texts, or pass --allow_unknown_text.")
+        raise UserError(
+            f"The tokenizer does not know {share:.0%} of the tokens of {source}, as in {shown}. Pass a --model that "
+            "was trained on such texts, or --allow_unknown_text."
+        )
     if share > REPORTED_SHARE:
         print(f"{share:.0%} of the tokens of {source} are unknown to the tokenizer, as in {shown}.", file=sys.stderr)
     return share
@@ -50,10 +52,11 @@ def check_labels(task: Task, splits: DatasetDict, config: PreTrainedConfig) -> T
     has_several = config.problem_type == "multi_label_classification"
     is_labelled = any(task.columns["label"] in rows.column_names for rows in splits.values())
     if is_labelled and has_several != task.multi_label:
-        several, one = "several labels", "one label"
-        gives, have = (several, one) if has_several else (one, several)
-        how = "Pass rows of its kind, or --do_train to train it for these"
-        raise UserError(f"The model gives each row {gives} (`problem_type`), but the rows have {have}. {how}.")
+        if has_several:
+            fault = "The model predicts several labels for a row (`problem_type`), but each row has one label"
+        else:
+            fault = "The model predicts one label for a row (`problem_type`), but the rows have lists of labels"
+        raise UserError(f"{fault}. Pass other rows, or --do_train to train the model for these.")
     return replace(task, multi_label=has_several)
 
 

@@ -61,8 +61,10 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     if folder.is_file():
         raise UserError(f"--output_dir {folder} is a file. Pass a folder.")
     if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
-        how = "--resume_from_checkpoint auto to resume the run that wrote it"
-        raise UserError(f"--output_dir {folder} is not empty. Pass {how}, or pass another folder.")
+        raise UserError(
+            f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, "
+            "or pass another folder."
+        )
     checkpoint = checkpoint_to_resume(args.resume_from_checkpoint, args.output_dir)
     if checkpoint is not None:
         check_same_data(checkpoint, data)
@@ -78,8 +80,10 @@ def check_same_data(checkpoint: str, data: dict[str, Any]) -> None:
             continue
         was, now = as_texts(before[name]), as_texts(value)
         if [names_in(text) for text in was] != [names_in(text) for text in now]:
-            trained = f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with"
-            raise UserError(f"{trained} {' '.join(now)}. Pass what that run had, or another --output_dir.")
+            raise UserError(
+                f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with "
+                f"{' '.join(now)}. Pass what that run had, or another --output_dir."
+            )
 
 
 def as_texts(value: Any) -> list[str]:
@@ -96,8 +100,10 @@ def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:
     """Checks early that the score which chooses the best checkpoint is one of the run's."""
     name = args.metric_for_best_model
     if name is not None and name.removeprefix("eval_") not in scores:
-        near, needed = nearest(name, scores), " or ".join(scores)
-        raise UserError(f"--metric_for_best_model {name}{near} is no score of this run. Pass {needed}.")
+        raise UserError(
+            f"--metric_for_best_model is {name}, which is not a score of this run{nearest(name, scores)}. Pass "
+            f"{' or '.join(scores)}."
+        )
 
 
 class AboveTheBar(logging.Handler):

@@ -52,7 +52,9 @@ class ModelArguments:
     def __post_init__(self):
         for flag, value in (("--config_overrides", self.config_overrides), ("--family", self.family)):
             if self.model is not None and value is not None:
-                raise UserError(f"{flag} {value} describes a new model, not --model {self.model}. Leave one out.")
+                raise UserError(
+                    f"{flag} {value} is for a new model, but --model {self.model} was given. Leave one of them out."
+                )
         if self.model is None:
             self.parse_overrides()
 

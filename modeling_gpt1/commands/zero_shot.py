@@ -52,10 +52,14 @@ class ScoringArguments(OpenedModel):
 
     def __post_init__(self):
         if (self.model is None) == (self.checkpoints is None):
-            given = "neither was" if self.checkpoints is None else "both were"
-            raise UserError(f"Exactly one of --model and --checkpoints is needed, but {given} given.")
+            if self.checkpoints is None:
+                raise UserError("No model was given. Pass --model, or the folder of a run as --checkpoints.")
+            raise UserError("--model and --checkpoints were both given. Leave one of them out.")
         if self.checkpoints is not None and self.revision is not None:
-            raise UserError("--checkpoints evaluates all that a run has saved. Pass --revision with --model.")
+            raise UserError(
+                "--revision chooses one checkpoint, but --checkpoints evaluates all of a run. Pass --revision with "
+                "--model."
+            )
 
     def models(self) -> list[dict]:
         """Each model; of a run also the updates and the tokens seen of each."""

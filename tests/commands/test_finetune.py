@@ -196,8 +196,10 @@ def test_a_data_set_of_the_hub_trains_as_its_files_do(tokenizer_folder, tmp_path
         assert "eval_accuracy" in json.loads((tmp_path / name / "eval_results.json").read_text())
     assert weights[0] == weights[1]
     rest = [*files[6:], *fresh_model(tokenizer_folder), *training(tmp_path / "wrong")]
-    refusal([*hub[:2], "--do_eval", *rest], "--do_eval needs a split", "has: train, test", "--validation_split")
-    refusal([*hub[:2], *files[:6], *rest], "Files and a data set were given")
+    refusal(
+        [*hub[:2], "--do_eval", *rest], "--do_eval needs validation rows", "only train, test", "--validation_split"
+    )
+    refusal([*hub[:2], *files[:6], *rest], "--train_file and --dataset_name were both given")
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
@@ -563,19 +565,19 @@ REFUSALS = [
     (["--task", "sst2"], "No --model was given", "--tokenizer_name"),
     (
         ["--task", "sst2", "--tokenizer_name", "t", "--n_transfer", "3"],
-        "No --model was given",
+        "--n_transfer 3 keeps layers of a --model",
         "leave --n_transfer",
     ),
     (["--task", "sst2", "--model", "gpt", "--config_overrides", "n_embd=8"], "n_embd=8", "--model gpt", "Leave one"),
     (["--task", "sst2", "--model", "gpt", "--family", "gpt1-lstm"], "--family gpt1-lstm", "--model gpt", "Leave one"),
     (MODEL, "No data was given. Pass --task", "--train_file"),
-    ([*OWN, "--data_dir", "d", *MODEL], "Pass --task with a task of the paper (and --data_dir)"),
+    ([*OWN, "--data_dir", "d", *MODEL], "--data_dir is for a --task, and none was given. Pass --task"),
     (["--task", "sst2", *OWN, *MODEL], "--task sst2", "--train_file was given too"),
     (["--train_file", "{train}", *MODEL], "--traversal is missing", "classification, entailment"),
     ([*OWN[:4], *MODEL], "--columns is missing", "text=review label=stars"),
     ([*OWN[:4], "--columns", "review", *MODEL], "--columns has 'review'", "role=column, or role=column,column"),
-    ([*OWN, "--do_eval", *MODEL], "--do_eval", "has: train", "Pass --validation_file, or leave --do_eval out"),
-    (["--task", "sst2", "--data_dir", "{task}", "--do_predict", *MODEL], "--do_predict", "has: train", "--data_dir"),
+    ([*OWN, "--do_eval", *MODEL], "--do_eval", "only train", "Pass --validation_file ", "or leave --do_eval out"),
+    (["--task", "sst2", "--data_dir", "{task}", "--do_predict", *MODEL], "--do_predict", "only train", "--data_dir"),
     ([*OWN, *FRESH, "n_embd=8,vocab_size=9"], "'vocab_size=9'", "does not come from the tokenizer"),
     ([*OWN, "--validation_file", "{strange}", *MODEL], "1 of 1 row of {strange}", "'angry'", "happy, sad"),
 ]
@@ -661,7 +663,7 @@ def test_refuses_one_label_of_a_model_that_gives_several(flag, places, tmp_path)
     GPT1Config(hidden_size=8, num_attention_heads=2, **fields, **several).save_pretrained(tmp_path / "model")
     words = ["--test_file", "{train}", "--validation_file", "{train}", *OWN[2:], "--model", str(tmp_path / "model")]
     words += ["--output_dir", str(tmp_path / "output"), "--use_cpu", flag]
-    refusal(words, "gives each row several labels", "the rows have one label", "--do_train", **places)
+    refusal(words, "predicts several labels for a row", "each row has one label", "--do_train", **places)
 
 
 @pytest.mark.parametrize("kind", ROWS)
@@ -694,7 +696,7 @@ def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_
     words += ["--columns", "text=review", f"label={label}", "--do_eval", "--do_predict"]
     more = ["--max_steps", "40", "--lr_scheduler_type", "constant"]
     finetune.main([*words, *fresh_model(tokenizer_folder), *training(output, *more)])
-    assert "One file is given for two uses" in caplog.text
+    assert "The same file is given twice" in caplog.text
     config = read_json(output / "config.json")
     assert config["problem_type"] == "multi_label_classification"
     assert list(config["label2id"]) == names
@@ -709,7 +711,7 @@ def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_
     recall = "recall: glad 1.00 (2 of 2) · loud 1.00 (1 of 1) · sad 1.00 (1 of 1)"
     assert capsys.readouterr().out.splitlines()[-2:] == ["4 rows have a label · f1 micro 1.00 · accuracy 1.00", recall]
     predict.main([str(output), "--file", write_rows(tmp_path / "one.jsonl", [{"review": GOOD, label: "glad"}])])
-    assert "No score: The model gives each row several labels" in capsys.readouterr().err
+    assert "No score: The model predicts several labels for a row" in capsys.readouterr().err
     # The saved model is asked for the scores of the same file, by the columns that it knows.
     evaluation = ["--model", str(output), "--validation_file", file, "--do_eval", "--use_cpu"]
     finetune.main([*evaluation, "--output_dir", str(tmp_path / "scores"), "--metric_name", "f1_macro"])
@@ -797,7 +799,7 @@ def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys
     finetune.main(["--model", words[0], "--validation_file", renamed, "--columns", "text=body", "--do_eval", *out])
     assert read_json(tmp_path / "eval" / "eval_results.json")["eval_accuracy"] == 1
     assert "no column 'idd' to keep (did you mean 'id'?)" in refused(*words, "idd")
-    assert "--keep label is the name" in refused(*words, "label")
+    assert "--keep label is also a field of each prediction" in refused(*words, "label")
 
 
 @pytest.mark.parametrize(
@@ -952,7 +954,7 @@ def test_predict_refuses(folders, tmp_path, capsys):
     assert "plain has no task head" in refused(str(tmp_path / "plain"), "--file", file)
     assert "old has no task head. Pass a folder" in refused(str(tmp_path / "old"), "--file", file)
     GPT1Config(n_embd=8, n_head=2, **fields, extract_token_id=3).save_pretrained(tmp_path / "old")
-    assert "old has no traversal or no columns (--columns)" in refused(str(tmp_path / "old"), "--file", file)
+    assert "old names no traversal or no columns. Pass --columns" in refused(str(tmp_path / "old"), "--file", file)
     assert f"--output_file {other} is there already" in refused(model, "--file", file, "--output_file", other)
     assert read_rows(Path(other).read_text(encoding="utf-8")) == [{"text": GOOD}]
 

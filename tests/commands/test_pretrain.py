@@ -155,7 +155,7 @@ def test_the_model_is_saved_after_words_that_were_read(books, caplog, capsys):
     told = generated(out, capsys, "--revision", "chck_200")
     assert told == generated(out / "chck_200", capsys) != generated(out, capsys)
     assert generated(out, capsys, "--revision", "main") == generated(out, capsys)
-    with pytest.raises(ValueError, match="no checkpoint chck_1M. --revision may be: chck_0.4K, chck_200"):
+    with pytest.raises(ValueError, match="no checkpoint chck_1M. Pass as --revision one of chck_0.4K, chck_200"):
         generated(out, capsys, "--revision", "chck_1M")
 
 
@@ -191,14 +191,14 @@ def test_a_preset_is_where_settings_begin(tmp_path):
     assert repeated.config_overrides.count("hidden_size") == 1
     other = ("--family", "bert", "--config_overrides", "hidden_size=24")  # whose fields are others
     assert read("--preset", "babylm-10m", *other)[0].config_overrides == "hidden_size=24"
-    with pytest.raises(ValueError, match="--max_words says how long the run is, and so does --num_train_epochs"):
+    with pytest.raises(ValueError, match="--max_words and --num_train_epochs both set the length of the run"):
         read("--max_words", "5M", "--num_train_epochs", "2")
     long = read("--preset", "babylm-100m", "--max_words", "1B")[1].save_points()
     assert list(long)[-9:] == [f"chck_{number}M" for number in range(200, 1001, 100)]
     assert len(long) == 28
     assert read()[2].learning_rate == 2.5e-4
     assert read("--preset", "babylm-10m")[0].num_merges == 8000
-    with pytest.raises(ValueError, match="--num_merges 9 learns a tokenizer, but that of t was given"):
+    with pytest.raises(ValueError, match="--num_merges 9 learns a new tokenizer, but the tokenizer of t was given"):
         read("--preset", "babylm-10m", "--tokenizer_name", "t", "--num_merges", "9")
     with pytest.raises(ValueError, match="--preset babylm-10m is for a new model, not --model m. Leave one"):
         read("--preset", "babylm-10m", "--model", "m")
@@ -252,7 +252,7 @@ def test_words_are_counted_for_one_device_and_from_any_checkpoint(books, monkeyp
     assert (books / "out" / "model.safetensors").read_bytes() == weights
     content = books / "out" / "kept" / "checkpoint.json"
     content.write_text(content.read_text().replace('"world_size": 1', '"world_size": 2'))
-    with pytest.raises(ValueError, match="kept/ counted words for 2 processes, and this run has 1. Start 2"):
+    with pytest.raises(ValueError, match="kept/ counted words with 2 processes, but this run has 1. Start 2"):
         pretrain.main(words)
 
 
@@ -374,8 +374,8 @@ def test_a_warm_up_that_does_not_end_is_reported(books, caplog):
     pretrain.main([*command, "--warmup_steps", "6"])
     longest = ["--prompts", "a cat " * 40, "--tokenizer_name", str(books / "out"), "--config_overrides", SIZES]
     told = refusal(pretrain.main, arguments(books, books / "long", *longest))
-    assert "--prompts has one of " in told
-    assert "tokens, which leaves the model no position. Shorten it." in told
+    assert "--prompts has a text of " in told
+    assert "positions, which leaves none to continue it. Shorten it." in told
     made = len(json.loads((books / "out" / "tokenizer.json").read_text())["model"]["merges"])
     assert 0 < made < 600
     assert f"The text gives only {made:,} merges" in caplog.text
@@ -401,16 +401,19 @@ def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
     ("more", "parts"),
     [
         (["--validation_files", "no/such/*.txt"], ["no/such/*.txt matches no file"]),
-        (["--dataset_name", "books"], ["--train_files or --dataset_name, but both were given"]),
+        (["--dataset_name", "books"], ["--train_files and --dataset_name were both given"]),
         (["--streaming", "--max_steps=-1"], ["--streaming", "Pass the number of updates as --max_steps"]),
-        (["--streaming", "--save_at_words", "1M"], ["--streaming does not count words"]),
+        (["--streaming", "--save_at_words", "1M"], ["--streaming reads text whose words are not counted"]),
         (["--save_at_words", "9", "--dataloader_drop_last", "true"], ["--dataloader_drop_last changes how many"]),
         (["--save_at_words", "1M,2M"], ["'1M,2M' is no number of words", "10M", "several as 1M 2M"]),
         (["--max_words", "1M"], ["--max_words 1M", "--max_steps 6", "Leave one"]),
-        ([*BERT[:2], "--streaming"], ["--streaming stores no blocks, but bert draws from them. Leave it out"]),
+        (
+            [*BERT[:2], "--streaming"],
+            ["--streaming stores no blocks, but bert draws its batches from stored ones. Leave"],
+        ),
         ([*BERT, "hidden_size=33"], ["cannot be built: The hidden size (33) is not a multiple"]),
-        (["--do_eval"], ["This command always trains", "`gpt1 evaluate --tasks wikitext`", "Leave --do_eval out."]),
-        (["--do_train", "false"], ["This command always trains", "Leave --do_train out."]),
+        (["--do_eval"], ["always trains", "`gpt1 evaluate --tasks wikitext`", "Leave --do_eval out"]),
+        (["--do_train", "false"], ["`gpt1 pretrain` always trains", "Leave --do_train out"]),
         ([*BERT, "embd_pdrop=0"], ["'embd_pdrop=0'", "field=value is needed", "a field of BertConfig"]),
     ],
 )

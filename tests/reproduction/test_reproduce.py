@@ -762,8 +762,8 @@ def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, comma
         (["--lstm_model", "TRANSFORMER"], "has the model type gpt1.", "--family gpt1-lstm"),
         (["--model", "LSTM"], "has the model type gpt1-lstm", "--family gpt1."),
         (["--model", "BERT"], "has the model type bert.", "--family gpt1."),
-        (["--model", "pretrain"], "a model pretrain was given without --pretrain_arguments", "Pass both"),
-        (["--pretrain_arguments", "--max_steps", "2"], "was given without a model pretrain", "Pass both"),
+        (["--model", "pretrain"], "--model or --lstm_model is pretrain", "Pass them"),
+        (["--pretrain_arguments", "--max_steps", "2"], "neither --model nor --lstm_model is pretrain", "Leave"),
         (["--pretrain_arguments", "--output_dir", "o"], "has --output_dir, which `gpt1 reproduce`", "Leave it out"),
     ],
 )

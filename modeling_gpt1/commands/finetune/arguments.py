@@ -34,11 +34,15 @@ class StartArguments(ModelArguments):
 
     def __post_init__(self):
         if self.model is None and self.tokenizer_name is None:
-            remedy = "Pass one, or --tokenizer_name (and --config_overrides) to train a new model"
-            raise UserError(f"No --model was given. {remedy}.")
+            raise UserError(
+                "No --model was given. Pass one, or pass --tokenizer_name (and --config_overrides) to train a new "
+                "model."
+            )
         if self.model is None and self.n_transfer is not None:
-            remedy = "Pass one to keep layers of, or leave --n_transfer out"
-            raise UserError(f"No --model was given. {remedy}.")
+            raise UserError(
+                f"--n_transfer {self.n_transfer} keeps layers of a --model, but none was given. Pass one, or leave "
+                "--n_transfer out."
+            )
         super().__post_init__()
 
 
@@ -107,14 +111,16 @@ class DataArguments:
         if has_files != has_data_set and self.data_dir is None:
             return
         if has_files and has_data_set:
-            given = "Files and a data set were given"
-        elif has_files or has_data_set:
-            given = "--data_dir was given without --task"
-        else:
-            given = "No data was given"
+            first = next(iter(self.files))
+            raise UserError(f"--{first}_file and --dataset_name were both given. Leave one of them out.")
+        if has_files or has_data_set:
+            raise UserError(
+                "--data_dir is for a --task, and none was given. Pass --task, or leave --data_dir out to use your own "
+                "data."
+            )
         raise UserError(
-            f"{given}. Pass --task with a task of the paper (and --data_dir), or --train_file, "
-            "--validation_file or --test_file, or --dataset_name, with --traversal and --columns."
+            "No data was given. Pass --task with a task of the paper; or, with --traversal and --columns, your own "
+            "data as --train_file, --validation_file or --test_file, or as --dataset_name."
         )
 
     def source_of(self, split: str) -> str:
@@ -133,7 +139,7 @@ class DataArguments:
         if self.traversal is None or not columns:
             missing = "columns" if self.traversal else "traversal"
             raise UserError(
-                f"--{missing} is missing; your own files need --traversal, one of {', '.join(TRAVERSALS)}, and a "
+                f"--{missing} is missing. Your own data needs --traversal, one of {', '.join(TRAVERSALS)}, and a "
                 "column for each role, such as --columns text=review label=stars."
             )
         return columns
@@ -144,10 +150,16 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
     columns: dict[str, str | list[str]] = {}
     for pair in pairs:
         role, _, names = pair.partition("=")
-        if not role or not names or role in columns:
-            raise UserError(f"--columns has {pair!r}; each role is needed once: role=column, or role=column,column.")
+        if role in columns:
+            raise UserError(
+                f"--columns has the role {role!r} twice. Write all its columns in one: {role}=column,column."
+            )
+        if not role or not names:
+            raise UserError(f"--columns has {pair!r}, but needs role=column, or role=column,column.")
         if re.search(r"[,\s]\w+=", names):
-            raise UserError(f"--columns has {pair!r} as one. Write several pairs, as in --columns text=a label=b.")
+            raise UserError(
+                f"--columns has {pair!r} as one pair. Separate pairs by a space: --columns text=a label=b."
+            )
         parts = next(csv.reader([names]))
         columns[role] = parts if len(parts) > 1 else parts[0]
     return columns

@@ -129,7 +129,7 @@ class FineTuningRun:
             if split in files and not self.is_for(use):
                 logger.warning(f"--{split}_file is checked, but not used without --do_{use}.")
         if len({Path(file).resolve() for file in files.values()}) < len(files):
-            logger.warning("One file is given for two uses: a score on rows that were trained on says little.")
+            logger.warning("The same file is given twice: a score on rows that a model was trained on says little.")
 
     def is_for(self, use: str) -> bool:
         """Whether the run trains, evaluates or predicts."""
@@ -255,10 +255,13 @@ class FineTuningRun:
             if is_by_strategy:
                 flag = "--eval_strategy" if self.args.early_stopping_patience is None else "--early_stopping_patience"
             split = SPLIT_OF_USE[use]
-            place = "Add its file to --data_dir" if self.data_args.task else f"Pass --{split}_file"
+            if self.data_args.task:
+                remedy = "Add its file to --data_dir"
+            else:
+                remedy = f"Pass --{split}_file (or --{split}_split of a --dataset_name)"
             raise UserError(
-                f"{flag} needs a split for it, but the data has: {', '.join(self.splits)}. {place}, or leave {flag} "
-                f"out; of a data set of the hub, name the split as --{split}_split."
+                f"{flag} needs {split} rows, but the data has only {', '.join(self.splits)}. {remedy}, or leave "
+                f"{flag} out."
             )
         return names
 

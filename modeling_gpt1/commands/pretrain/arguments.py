@@ -57,10 +57,14 @@ class CorpusArguments:
 
     def __post_init__(self):
         if bool(self.train_files) == (self.dataset_name is not None):
-            given = "both were" if self.train_files else "neither was"
-            raise UserError(f"One source of text is needed, --train_files or --dataset_name, but {given} given.")
+            if self.train_files:
+                raise UserError("--train_files and --dataset_name were both given. Leave one of them out.")
+            raise UserError("No text to train on was given. Pass it as --train_files or --dataset_name.")
         if self.streaming and (self.max_words or self.save_at_words):
-            raise UserError("--streaming does not count words. Leave it out, or --max_words and --save_at_words.")
+            raise UserError(
+                "--streaming reads text whose words are not counted. Leave it out, or leave --max_words and "
+                "--save_at_words out."
+            )
         if self.max_words:
             number_of_words(self.max_words)
         self.save_points()
@@ -109,8 +113,10 @@ class StartArguments(ModelArguments):
         super().__post_init__()
         given = self.tokenizer_name or self.model
         if self.num_merges is not None and given:
-            learns = f"--num_merges {self.num_merges} learns a tokenizer, but that of {given} was given"
-            raise UserError(f"{learns}. Leave one of them out.")
+            raise UserError(
+                f"--num_merges {self.num_merges} learns a new tokenizer, but the tokenizer of {given} was given. "
+                "Leave one of them out."
+            )
 
 
 class PretrainingParser(CommandParser):
@@ -119,7 +125,7 @@ class PretrainingParser(CommandParser):
     def parse_words(self, words: list[str], command_line: list[str]) -> tuple[Namespace, list[str]]:
         namespace, rest = super().parse_words(words, command_line)
         if namespace.max_words and EPOCHS in flags_of(command_line):
-            raise UserError(f"--max_words says how long the run is, and so does {EPOCHS}. Leave one out.")
+            raise UserError(f"--max_words and {EPOCHS} both set the length of the run. Leave one of them out.")
         if namespace.preset:
             preset = preset_beside(namespace, words)
             if namespace.config_overrides and namespace.family in PRESET_FAMILIES:
@@ -149,8 +155,10 @@ def check_stages(given: Namespace, command_line: list[str]) -> None:
     if "--do_train" in flags_of(command_line) and not given.do_train:
         wrong.append("--do_train")
     if wrong:
-        how = "and measures --validation_files; `gpt1 evaluate --tasks wikitext` measures a saved model"
-        raise UserError(f"This command always trains, {how}. Leave {wrong[0]} out.")
+        raise UserError(
+            f"`gpt1 pretrain` always trains, and evaluates on --validation_files. Leave {wrong[0]} out; `gpt1 "
+            "evaluate --tasks wikitext` evaluates a saved model."
+        )
 
 
 ARGUMENTS = (StartArguments, CorpusArguments, GPT1PretrainingArguments)

@@ -128,20 +128,28 @@ class PretrainingRun:
             for name in NOT_WITH_WORDS:
                 if getattr(self.args, name):
                     raise UserError(
-                        f"--{name} changes how many words an update reads, which are counted. Leave it out."
+                        f"--{name} changes how many words an update reads, but --max_words and --save_at_words count "
+                        "them. Leave it out."
                     )
         if self.corpus_args.max_words and self.args.max_steps > 0:
-            both = f"--max_words {self.corpus_args.max_words} says how long the run is, and so does --max_steps"
-            raise UserError(f"{both} {self.args.max_steps}. Leave one of them out.")
+            raise UserError(
+                f"--max_words {self.corpus_args.max_words} and --max_steps {self.args.max_steps} both set the length "
+                "of the run. Leave one of them out."
+            )
         if self.corpus_args.streaming and self.args.max_steps <= 0:
             raise UserError("--streaming reads text of unknown length. Pass the number of updates as --max_steps.")
         if self.corpus_args.source("validation") is None and self.args.eval_strategy != "no":
-            needs = f"--eval_strategy {self.args.eval_strategy.value} needs held-out text"
-            raise UserError(f"{needs}. Pass --validation_files or --validation_split.")
+            raise UserError(
+                f"--eval_strategy {self.args.eval_strategy.value} needs held-out text. Pass --validation_files or "
+                "--validation_split."
+            )
         if self.is_new and self.family.is_causal:  # others add tokens of their tokenizer
             self.family.block_length(self.model_args.make_config(), self.corpus_args.block_length)
         if self.corpus_args.streaming and self.family.needs_stored_blocks:
-            raise UserError(f"--streaming stores no blocks, but {self.family.name} draws from them. Leave it out.")
+            raise UserError(
+                f"--streaming stores no blocks, but {self.family.name} draws its batches from stored ones. Leave it "
+                "out."
+            )
 
     def check_output_folder(self) -> None:
         """Checks that the run may write to its folder, and finds the checkpoint that it resumes from."""
@@ -159,8 +167,10 @@ class PretrainingRun:
         now = self.args.world_size
         before = read_content(self.checkpoint).get("settings", {}).get("world_size", now)
         if before != now:
-            told = f"{self.checkpoint} counted words for {before} processes, and this run has {now}"
-            raise UserError(f"{told}. Start {before} processes, or another run.")
+            raise UserError(
+                f"{self.checkpoint} counted words with {before} processes, but this run has {now}. Start {before} "
+                "processes, or pass another --output_dir."
+            )
 
     def check_text(self) -> None:
         """Reads the first piece of each text, and checks that no file is in both."""
@@ -358,7 +368,10 @@ class PretrainingRun:
         longest = max(map(len, self.tokenizer(prompts, add_special_tokens=False)["input_ids"]))
         length = min(SAMPLE_TOKENS, self.model.config.max_position_embeddings - longest)
         if length < 1:
-            raise UserError(f"--prompts has one of {longest} tokens, which leaves the model no position. Shorten it.")
+            raise UserError(
+                f"--prompts has a text of {longest} tokens, but the model has only "
+                f"{self.model.config.max_position_embeddings} positions, which leaves none to continue it. Shorten it."
+            )
         num_trained = getattr(self.model.config, "trained_positions", None)
         if num_trained and num_trained > longest:
             length = min(length, num_trained - longest)

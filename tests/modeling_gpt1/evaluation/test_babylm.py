@@ -420,7 +420,7 @@ def test_wrong_uses_are_refused_with_a_remedy(causal, data_dir, tmp_path):
         (data_dir / "reading", ["babylm"], "has rows of no task. Pass the folder full_eval or fast_eval"),
         (data_dir, ["babylm", "--backend", "masked"], "argument --backend: .*invalid choice: 'masked'"),
         (tmp_path, ["babylm_comps"], "comps has no row in a .jsonl file"),
-        (data_dir, ["babylm", "--sentence_prefix"], "--sentence_prefix is not for the challenge's tasks babylm_"),
+        (data_dir, ["babylm", "--sentence_prefix"], "--sentence_prefix has no use for the tasks babylm_"),
         (tmp_path, ["babylm_ewok"], "ewok_fast lacks 'Target1' of babylm_ewok. Pass the challenge's rows"),
     ):
         with pytest.raises(ValueError, match=told):
