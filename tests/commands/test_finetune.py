@@ -352,7 +352,7 @@ def test_early_stopping_needs_rows_to_evaluate(tokenizer_folder, tmp_path):
     words = [*words[:at], *words[at + 2 :], *fresh_model(tokenizer_folder), *training(tmp_path / "run")]
     refusal(
         [*words, "--early_stopping_patience", "2", "--save_strategy", "epoch"],
-        "--early_stopping_patience needs a split",
+        "--early_stopping_patience needs validation rows",
     )
 
 

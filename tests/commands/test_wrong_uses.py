@@ -151,6 +151,7 @@ def folder(plain_tokenizer, tmp_path_factory):
         **{"train.csv": "text,label\na good film,1\na bad film,0\n", "gap.csv": 'text\na film\n" "\n'},
         **{"words.txt": "a good film\n", "blank.txt": "\n \n", "book.txt": "it was a dark night .\n"},
         "cola/train.jsonl": json.dumps({"sentence": "the " * 70, "label": 1}) + "\n",
+        "cola/validation.jsonl": json.dumps({"sentence": "the " * 70, "label": 0}) + "\n",
         **{"list.yaml": "- a\n- b\n", "broken.yaml": "seed: [1\n", "typo.yaml": "sede: 1\n"},
     }
     for name, text in texts.items():
