@@ -12,6 +12,7 @@ from typing import Any
 import transformers
 from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length
 
@@ -94,6 +95,16 @@ def names_in(path: str) -> tuple[str, ...]:
     """The last name of a path; of a pattern, such as `books/*.txt`, also its folder's."""
     parts = Path(path).parts
     return parts[-2:] if has_magic(Path(path).name) else parts[-1:]
+
+
+def check_reporters(args: TrainingArguments) -> None:
+    """Checks early that the programs of --report_to are known and installed."""
+    for name in args.report_to:
+        try:
+            for make_callback in get_reporting_integration_callbacks([name]):
+                make_callback()
+        except (ValueError, RuntimeError, ImportError) as error:
+            raise UserError(f"--report_to {name} cannot be used: {error} Or pass --report_to none.") from error
 
 
 def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:

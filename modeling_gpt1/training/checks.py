@@ -7,6 +7,7 @@ from transformers.trainer_utils import has_length
 
 from tokenization import TraversalCollator
 from tokenization.errors import UserError
+from tokenization.wording import nearest
 
 
 def check_kinds(model: Any, args: Any) -> None:
@@ -20,21 +21,31 @@ def check_kinds(model: Any, args: Any) -> None:
     raise UserError(f"{what}. Pass a model that is open, and a `GPT1TrainingArguments` or its like.")
 
 
-def check_rows(rows: Any, collator: Any) -> None:
+def check_rows(argument: str, rows: Any, collator: Any) -> None:
     """Refuses rows that no collator reads, and those that the default collators cannot encode."""
     if rows is None:
         return
     if isinstance(rows, dict):
-        raise UserError(f"`train_dataset` has the splits {', '.join(rows)}. Pass one, such as `rows['train']`.")
+        raise UserError(f"`{argument}` has the splits {', '.join(rows)}. Pass one, such as `rows['train']`.")
     if isinstance(rows, str) or hasattr(rows, "iloc"):  # the latter is a table of pandas
         kind = type(rows).__name__
-        raise UserError(f"`train_dataset` is a {kind}. Pass rows, as `load_files` or `load_blocks` gives them.")
+        raise UserError(f"`{argument}` is a {kind}. Pass rows, as `load_files` or `load_blocks` gives them.")
     if has_length(rows) and not len(rows):
-        raise UserError("`train_dataset` has no rows. Pass at least one, or leave it out.")
+        raise UserError(f"`{argument}` has no rows. Pass at least one, or leave it out.")
+    if isinstance(rows, list | tuple) and isinstance(rows[0], str):
+        how = "`load_blocks` makes rows for pre-training of the files of a corpus, and `load_files` rows of a task"
+        raise UserError(f"`{argument}` has the text {rows[0]!r:.60} as a row. Pass rows with columns: {how}.")
     is_default = collator is default_data_collator or type(collator) is DataCollatorWithPadding
     columns = getattr(rows, "column_names", None)  # of data sets of `datasets`; None if nobody knows them
     if is_default and columns and {"input_ids", "inputs_embeds"}.isdisjoint(columns):
-        raise UserError("`train_dataset` has no `input_ids`. Pass the `data_collator` that encodes its rows.")
+        raise UserError(f"`{argument}` has no `input_ids`. Pass the `data_collator` that encodes its rows.")
+
+
+def check_best_score(name: str, scores: list[str]) -> None:
+    """Refuses a score that no evaluation has, by which the best checkpoint would be chosen."""
+    if name.removeprefix("eval_") not in scores:
+        needed = f"Pass one that an evaluation has: {', '.join(scores)}"
+        raise UserError(f"`metric_for_best_model` is {name!r}{nearest(name, scores)}. {needed}.")
 
 
 def check_adapter(model: Any, collator: Any) -> None:

@@ -118,6 +118,9 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
             return {"perplexity": perplexity(means[0])}
         return dict(zip((LOSS_NAMES[self.family.objective], "sentence_loss"), means, strict=False))
 
+    def _loss_names(self) -> list[str]:
+        return scores_of_evaluation(self.family)
+
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         sums = example_losses.sum(0).tolist()
         token_loss, num_tokens = sums[:2]

@@ -21,13 +21,14 @@ from transformers.utils.hub import hf_api
 
 from tokenization import BlockCollator, TraversalCollator
 from tokenization.errors import UserError
+from tokenization.rows.metrics import gives_one_score
 
 from ..families import Family, family_of_model, without_adapter
 from ..hub.push import check_right_to_write, explained, log_failure, upload_result
 from ..loss_gpt1 import count_labels, task_loss, task_losses
 from .arguments import check_arguments, direction_of_score, seed_of_data
 from .card import write_model_card
-from .checks import check_adapter, check_kinds, check_rows
+from .checks import check_adapter, check_best_score, check_kinds, check_rows
 from .class_weights import weights_of_classes
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
@@ -57,7 +58,9 @@ class _GPT1BaseTrainer(ResumableTrainer):
         self._is_set_up = False
         super().__init__(model, args, *others, **kwargs)
         self._stop_early()
-        check_rows(self.train_dataset, self.data_collator)
+        check_rows("train_dataset", self.train_dataset, self.data_collator)
+        for rows in self.eval_dataset.values() if isinstance(self.eval_dataset, dict) else [self.eval_dataset]:
+            check_rows("eval_dataset", rows, self.data_collator)
         self._has_own_loss = self.compute_loss_func is None
         self._set_up_loading()
         own_model = self._check(self.accelerator.unwrap_model(self.model))
@@ -157,6 +160,35 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         """Losses of a data set, computed from the model's `example_losses`, a row per example."""
+        raise NotImplementedError
+
+    # ---- The best checkpoint
+
+    def begin_run(self) -> None:
+        super().begin_run()
+        has_evaluations = self.args.eval_strategy != "no"
+        if self.args.metric_for_best_model is not None and has_evaluations and self._knows_its_scores():
+            check_best_score(self.args.metric_for_best_model, self._scores_of_evaluation())
+
+    def _knows_its_scores(self) -> bool:
+        """Whether the names of an evaluation's scores are known before there is one."""
+        own = type(self)
+        is_ours = (own.evaluate, own.evaluation_loop) == (_GPT1BaseTrainer.evaluate, _GPT1BaseTrainer.evaluation_loop)
+        if self.compute_metrics is None:
+            return is_ours
+        # A function of the user's does not tell its names, and a metric of `evaluate` may give several scores.
+        names = getattr(self.compute_metrics, "score_names", ())
+        return is_ours and len(names) > 0 and all(map(gives_one_score, names))
+
+    def _scores_of_evaluation(self) -> list[str]:
+        """The names of an evaluation's scores, without `eval_`."""
+        scores = [*self._loss_names(), *getattr(self.compute_metrics, "score_names", ())]
+        if isinstance(self.eval_dataset, dict):
+            return [f"{name}_{score}" for name in self.eval_dataset for score in scores]
+        return scores
+
+    def _loss_names(self) -> list[str]:
+        """What an evaluation reports without metrics."""
         raise NotImplementedError
 
     # ---- Search
@@ -395,6 +427,9 @@ class GPT1Trainer(_GPT1BaseTrainer):
         if self._lm_coef is not None and self.family.has_auxiliary_loss(self._own_model):
             self._own_model.config.lm_coef = self._lm_coef  # a search sets it after it has made the model
 
+    def _loss_names(self) -> list[str]:
+        return ["loss", "task_loss", "lm_loss"]
+
     def _scores(self, model: torch.nn.Module) -> Callable:
         """What gives the scores of a batch."""
         return self.family.scores_of(model, self._own_model)
@@ -488,6 +523,9 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         if "labels" in inputs and prediction_loss_only:
             inputs = {**inputs, **self._WITHOUT_LOGITS}
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+
+    def _loss_names(self) -> list[str]:
+        return ["loss", "perplexity"]
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         loss_sum, num_targets = example_losses.sum(0).tolist()

@@ -105,6 +105,10 @@ WRONG = [
         "is accuracy, which is not a score of this run",
         "loss or perplexity.",
     ),
+    ([*FILES, *START, "--report_to", "wandb"], "--report_to wandb cannot be used", "`pip install wandb`. Or pass"),
+    ([*TEXT, "--report_to", "wandb"], "--report_to wandb cannot be used", "`pip install wandb`. Or pass --report_to"),
+    ([*TEXT, "--report_to", "wanb"], "--report_to wanb cannot be used: wanb is not supported, only "),
+    ([*FILES, *START, "--delimiter", "::"], "--delimiter is '::'", "Pass one character, or the word tab"),
     (
         [*TEXT, "--family", "bert", "--metric_for_best_model", "perplexity"],
         "perplexity, which is not a score of this run",

@@ -130,6 +130,11 @@ def find_metric(name: str, labels: np.ndarray) -> Metric:
         ) from error
 
 
+def gives_one_score(name: str) -> bool:
+    """Whether a metric is one score under its own name; those of `evaluate` may be several."""
+    return name in SCORES or _scorer_of_scikit_learn(name) is not None
+
+
 def _is_score_of(name: str, labels: np.ndarray) -> bool:
     """Whether one of our scores is defined for such labels."""
     is_flat = labels.ndim == 1

@@ -108,6 +108,7 @@ class FineTuningRun:
         if not (args.do_train or args.do_eval or args.do_predict):
             raise UserError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
         check_launch(args)
+        runs.check_reporters(args)
         for name, needed in NEEDED_FOR_PREDICTIONS.items():
             if getattr(args, name) != needed:
                 raise UserError(f"--{name} leaves no predictions to write. Leave it out.")

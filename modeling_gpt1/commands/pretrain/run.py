@@ -123,6 +123,7 @@ class PretrainingRun:
     def check_settings(self) -> None:
         """Checks settings that would fail only after the corpus is prepared."""
         check_launch(self.args)
+        runs.check_reporters(self.args)
         runs.check_metric(self.args, scores_of_evaluation(self.family))
         if self.corpus_args.counts_words:
             for name in NOT_WITH_WORDS:
