@@ -5,9 +5,11 @@ answer: `gpt1.py` for this package's models, `decoder.py`, `encoder.py` and `enc
 transformers. A new family is a class or an object in one of them, and a line in `families/__init__.py`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
@@ -35,6 +37,12 @@ CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice")
 TASK_MODELS = ("DoubleHeadsModel", *CLASSIFIERS)
 # Traversals of two texts.
 PAIRS = ("entailment", "similarity")
+
+
+def check_lm_coef(lm_coef: float) -> None:
+    """Refuses a λ that is no weight of a loss."""
+    if not 0 <= lm_coef < math.inf:
+        raise UserError(f"`lm_coef` is {lm_coef}, but it must be a finite number of at least 0, such as 0.5.")
 
 
 @dataclass(frozen=True)
@@ -309,6 +317,57 @@ class Family(ABC):
         Raises:
             ValueError: vocabularies, traversals, labels or lengths differ, or the scores depend on the padding.
         """
+
+    def add_auxiliary_loss(
+        self,
+        model: PreTrainedModel,
+        checkpoint: str | None,
+        tokenizer: PreTrainedTokenizerBase,
+        lm_coef: float,
+        *,
+        freeze_lm_head: bool = False,
+        trust_remote_code: bool = False,
+        quantization_config: Any | None = None,
+    ) -> None:
+        """Gives a model with a task head the auxiliary objective with the weight λ, in place.
+
+        Args:
+            checkpoint: folder or hub id of the language model that it was; None for a fresh one.
+            lm_coef: λ, 0 or more; with 0 the model stays as it is.
+            freeze_lm_head: do not train an output matrix that is not the input embeddings.
+            trust_remote_code: run the code that the model brings.
+            quantization_config: that by which the model was opened.
+
+        Raises:
+            ValueError: λ is negative or not finite; the model predicts no next tokens.
+        """
+        check_lm_coef(lm_coef)
+        if lm_coef:
+            raise UserError(
+                f"`lm_coef` is {lm_coef:g}, but {type(model).__name__} does not predict next tokens, so it has no "
+                "auxiliary language-model loss. Fine-tune a causal decoder, or leave `lm_coef` out."
+            )
+
+    def set_lm_coef(self, config: PreTrainedConfig, lm_coef: float) -> None:
+        """Sets λ of a model that has both heads.
+
+        Raises:
+            ValueError: it is negative or not finite.
+        """
+        check_lm_coef(lm_coef)
+        config.lm_coef = lm_coef
+
+    def write_unsaved_weights(self, model: PreTrainedModel, folder: Path) -> None:
+        """Writes trained weights that `save_pretrained` leaves out into the folder of a checkpoint."""
+        return  # most models save all
+
+    def read_unsaved_weights(self, model: PreTrainedModel, folder: Path) -> None:
+        """Reads what [`write_unsaved_weights`] wrote into a model.
+
+        Raises:
+            ValueError: the checkpoint has none, but the model trains such weights.
+        """
+        return
 
     def complete_adapter(self, peft_config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
         """Completes the configuration of an adapter of PEFT, in place."""

@@ -1,12 +1,22 @@
 """Decoders of transformers, such as GPT-2 and Llama: causal models, and their classifiers."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import transformers
-from transformers import AutoModelForCausalLM, GPT2Config, PreTrainedConfig
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
+from ..hub.card import CardFacts
+from .auxiliary import add_auxiliary_head, auxiliary_head, read_trained_head, write_trained_head
+from .base import check_lm_coef
 from .classifiers import ClassifierFamily
 
 
@@ -16,6 +26,47 @@ class DecoderFamily(ClassifierFamily):
 
     objective: ClassVar[str] = "causal"
     auto_class: ClassVar[Any] = AutoModelForCausalLM
+
+    def has_auxiliary_loss(self, model: PreTrainedModel) -> bool:
+        return auxiliary_head(model) is not None
+
+    def add_auxiliary_loss(
+        self,
+        model: PreTrainedModel,
+        checkpoint: str | None,
+        tokenizer: PreTrainedTokenizerBase,
+        lm_coef: float,
+        *,
+        freeze_lm_head: bool = False,
+        trust_remote_code: bool = False,
+        quantization_config: Any | None = None,
+    ) -> None:
+        check_lm_coef(lm_coef)
+        if not lm_coef:
+            return
+        add_auxiliary_head(
+            model,
+            checkpoint,
+            tokenizer,
+            is_frozen=freeze_lm_head,
+            trust_remote_code=trust_remote_code,
+            quantization_config=quantization_config,
+        )
+        self.set_lm_coef(model.config, lm_coef)
+
+    def write_unsaved_weights(self, model: PreTrainedModel, folder: Path) -> None:
+        write_trained_head(model, folder)
+
+    def read_unsaved_weights(self, model: PreTrainedModel, folder: Path) -> None:
+        read_trained_head(model, folder)
+
+    def card_facts(self, model: PreTrainedModel, repo_id: str, is_adapter: bool = False) -> CardFacts:
+        facts = super().card_facts(model, repo_id, is_adapter)
+        head = auxiliary_head(model)
+        if head is not None:  # which is not saved
+            num_unsaved = sum(weight.numel() for weight in head.parameters())
+            facts.num_parameters = f"{model.num_parameters() - num_unsaved:,}"
+        return facts
 
     def is_of_kind(self, config: PreTrainedConfig) -> bool:
         # BERT and RoBERTa can be decoders, too.

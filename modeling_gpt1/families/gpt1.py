@@ -164,6 +164,28 @@ class GPT1Family(Family):
         if isinstance(collator, TraversalCollator):
             check_collator(model.config, collator)
 
+    def add_auxiliary_loss(
+        self,
+        model: PreTrainedModel,
+        checkpoint: str | None,
+        tokenizer: PreTrainedTokenizerBase,
+        lm_coef: float,
+        *,
+        freeze_lm_head: bool = False,
+        trust_remote_code: bool = False,
+        quantization_config: Any | None = None,
+    ) -> None:
+        if freeze_lm_head:
+            raise UserError(
+                "`freeze_lm_head` is for decoders of other families: GPT-1's output matrix is its input embeddings. "
+                "Leave it out."
+            )
+        self.set_lm_coef(model.config, lm_coef)
+
+    def set_lm_coef(self, config: PreTrainedConfig, lm_coef: float) -> None:
+        config.lm_coef = lm_coef
+        config.validate()
+
     def complete_adapter(self, peft_config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
         # With a type such as SEQ_CLS, PEFT would save the layer `score` as another module, beside the head.
         peft_config.task_type = None

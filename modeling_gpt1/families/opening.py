@@ -12,6 +12,7 @@ from transformers.utils import logging
 from tokenization.text.control_tokens import keep_text_as_text
 
 from .. import NOVELS
+from .language_model_head import LanguageModelHead
 
 logger = logging.get_logger(__name__)
 MOST_NAMES = 4  # of weights, in a line
@@ -33,8 +34,9 @@ def without_reports() -> Iterator[None]:
         logger.disabled = False
 
 
-def load_model(model_class: Any, checkpoint: str, **opening: Any) -> PreTrainedModel:
-    """`from_pretrained`, whose report is one line: a task head is new whenever a language model is fine-tuned."""
+@contextmanager
+def without_load_report() -> Iterator[None]:
+    """A context in which transformers prints no table of missing and unexpected weights."""
     reporter = logging.get_logger("transformers.modeling_utils")
 
     def is_other(record) -> bool:
@@ -42,9 +44,15 @@ def load_model(model_class: Any, checkpoint: str, **opening: Any) -> PreTrainedM
 
     reporter.addFilter(is_other)
     try:
-        model, found = model_class.from_pretrained(checkpoint, output_loading_info=True, **opening)
+        yield
     finally:
         reporter.removeFilter(is_other)
+
+
+def load_model(model_class: Any, checkpoint: str, **opening: Any) -> PreTrainedModel:
+    """`from_pretrained`, whose report is one line: a task head is new whenever a language model is fine-tuned."""
+    with without_load_report():
+        model, found = model_class.from_pretrained(checkpoint, output_loading_info=True, **opening)
     new = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
     if opening.get("ignore_mismatched_sizes"):  # heads of the same size become new, too
         for head, part in heads_of(model).items():
@@ -63,8 +71,9 @@ def report(what: str, names: set[str] | list[str]) -> None:
 
 
 def heads_of(model: PreTrainedModel) -> dict[str, torch.nn.Module]:
-    """The parts of a model with weights beside its base and its language-model head, by name."""
-    others = (model.base_model, model.get_output_embeddings())
+    """The parts of a model with weights beside its base and its language-model heads, by name."""
+    others = [model.base_model, model.get_output_embeddings()]
+    others += [part for part in model.children() if isinstance(part, LanguageModelHead)]
     parts = {name: part for name, part in model.named_children() if all(part is not other for other in others)}
     return {name: part for name, part in parts.items() if any(True for _ in part.parameters())}
 

@@ -90,7 +90,8 @@ class GPT1TrainingArguments(_SharedArguments):
 
     Args:
         lm_coef (`float`, *optional*): λ, weight of the auxiliary language-modelling loss. Default: the model's
-            `config.lm_coef`, which is the paper's 0.5 unless it was changed.
+            `config.lm_coef`, which is the paper's 0.5 unless it was changed; 0 for models of other families, which
+            `prepare_finetuning` opens with it.
         pack_sequences (`bool`, defaults to `True`): skip padding, and compute a context that the choices of an example
             share once, if the attention allows it. The results stay the same; dropout of the context is shared.
         early_stopping_patience (`int`, *optional*): stop after so many evaluations that are no better than the best by
@@ -105,7 +106,10 @@ class GPT1TrainingArguments(_SharedArguments):
         (6.25e-05, 32)
     """
 
-    lm_coef: float | None = HfArg(default=None, help="Weight of the auxiliary loss. Default: the model's, 0.5.")
+    lm_coef: float | None = HfArg(
+        default=None,
+        help="Weight λ of the auxiliary language-model loss. Default: 0.5 for GPT-1, 0 for other families.",
+    )
     class_weights: list[str] | None = HfArg(
         default=None,
         help="Weights of the classes in the loss: balanced, by name (sad=2 happy=1) or in their order (2 1).",

@@ -366,6 +366,18 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
         trainer.saved_tokenizer.save_pretrained(str(folder))
 
 
+def write_unsaved_weights(trainer, folder: Path) -> None:
+    """Writes trained weights that are no part of the saved model, such as a decoder's output matrix."""
+    model = without_adapter(trainer.accelerator.unwrap_model(trainer.model))
+    family_of_model(model).write_unsaved_weights(model, folder)
+
+
+def read_unsaved_weights(trainer, folder: str | os.PathLike) -> None:
+    """Reads what [`write_unsaved_weights`] wrote."""
+    model = without_adapter(trainer.accelerator.unwrap_model(trainer.model))
+    family_of_model(model).read_unsaved_weights(model, Path(folder))
+
+
 def publish_model(staging: Path, folder: Path) -> None:
     """Moves a saved model to its place. A card that is there stays, and the weights of an older save go."""
     if (folder / CARD_NAME).exists():

@@ -19,6 +19,8 @@ def prepare_finetuning(
     task: str | Task,
     tokenizer: str | os.PathLike | PreTrainedTokenizerBase | None = None,
     *,
+    lm_coef: float | None = None,
+    freeze_lm_head: bool = False,
     max_length: int | None = None,
     pad_to_multiple_of: int | None = None,
     n_transfer: int | None = None,
@@ -40,6 +42,10 @@ def prepare_finetuning(
             or `gpt1-novels`; or the configuration of a fresh GPT-1, whose vocabulary size is taken from the tokenizer.
         task (`str` or `Task`): name of one of the paper's tasks, or the first result of `tokenization.load_files`.
         tokenizer (`str` or `PreTrainedTokenizerBase`, *optional*): folder, hub id or tokenizer. Default: the model's.
+        lm_coef (`float`, *optional*): λ, the weight of the auxiliary language-model loss. Default: GPT-1's own, 0.5,
+            and 0 for other families. Above 0, a causal decoder such as Llama's gets the output embeddings of its
+            checkpoint beside the classifier; they are not saved with it.
+        freeze_lm_head (`bool`): do not train an output matrix that is not the input embeddings.
         max_length (`int`, *optional*): maximum tokens per sequence. Default: the model's number of positions.
         pad_to_multiple_of (`int`, *optional*): pad the length of a batch to a multiple of this.
         n_transfer (`int`, *optional*): number of layers kept from the checkpoint, see [`keep_first_layers`].
@@ -59,7 +65,8 @@ def prepare_finetuning(
     Raises:
         ValueError: a fresh model without a tokenizer; a task head of another size; `n_transfer` out of range; a model
             of another family that has no head for the task, or positions for fewer than `max_length` tokens;
-            `quantization_config` without an adapter or for a fresh model.
+            `quantization_config` without an adapter or for a fresh model; `lm_coef` above 0 for a model that predicts
+            no next tokens, or whose logits do not follow from its hidden states and output embeddings.
 
     Examples:
         >>> from modeling_gpt1 import NOVELS, prepare_finetuning
@@ -116,6 +123,20 @@ def prepare_finetuning(
         reset_heads(model)
     if max_length is not None:
         tokenizer.model_max_length = collator.max_length  # kept with the model, so that predictions read as much
+    if freeze_lm_head and not lm_coef:
+        raise UserError(
+            "`freeze_lm_head` is for the auxiliary objective. Pass `lm_coef`, such as 0.5, or leave it out."
+        )
+    if lm_coef is not None:
+        family.add_auxiliary_loss(
+            model,
+            checkpoint,
+            tokenizer,
+            lm_coef,
+            freeze_lm_head=freeze_lm_head,
+            trust_remote_code=trust_remote_code,
+            quantization_config=quantization_config,
+        )
     if peft_config is not None:
         model = add_adapter(family, model, tokenizer, peft_config)
     return {

@@ -15,6 +15,7 @@ import torch
 from huggingface_hub import CommitInfo
 from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback, PreTrainedModel, TrainingArguments
+from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_utils import BestRun, EvalLoopOutput
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
@@ -25,7 +26,7 @@ from tokenization.rows.metrics import gives_one_score
 
 from ..families import Family, family_of_model, without_adapter
 from ..hub.push import check_right_to_write, explained, log_failure, upload_result
-from ..loss_gpt1 import count_labels, task_loss, task_losses
+from ..loss_gpt1 import count_items, count_labels, task_loss, task_losses
 from .arguments import check_arguments, direction_of_score, seed_of_data
 from .card import write_model_card
 from .checks import check_adapter, check_best_score, check_kinds, check_rows
@@ -340,7 +341,8 @@ def leave_plans_out(collator: Any) -> None:
 
 class GPT1Trainer(_GPT1BaseTrainer):
     r"""Fine-tunes a [`GPT1DoubleHeadsModel`] on L3; or on L2 a model with the task head alone, or a model of another
-    family that `AutoModelForSequenceClassification` or `AutoModelForMultipleChoice` opens.
+    family that `AutoModelForSequenceClassification` or `AutoModelForMultipleChoice` opens. A causal decoder that
+    `prepare_finetuning(…, lm_coef=0.5)` opens as a classifier is fine-tuned on L3, too.
 
     In the logs `loss` is L3; `task_loss` and `lm_loss` are means of its parts since the last log, over accumulation
     steps and processes. Evaluation reports exact means over the data set, `eval_loss`, `eval_task_loss` and
@@ -368,8 +370,8 @@ class GPT1Trainer(_GPT1BaseTrainer):
         if self._lm_coef and not self.family.has_auxiliary_loss(model):
             raise UserError(
                 f"`lm_coef` is {self._lm_coef}, but {type(model).__name__} has no language-model head beside the "
-                "task's, as only GPT-1's double heads do. Open the checkpoint with GPT1DoubleHeadsModel, or leave "
-                "`lm_coef` out."
+                f"task's. Open the checkpoint with `prepare_finetuning(…, lm_coef={self._lm_coef})`, or a GPT-1 with "
+                "GPT1DoubleHeadsModel, or leave `lm_coef` out."
             )
         class_weights = self._weights_of_classes(model)
         if self.family.has_example_losses:
@@ -397,14 +399,13 @@ class GPT1Trainer(_GPT1BaseTrainer):
         """Gives the model λ, and checks that nothing replaces its loss."""
         config = model.config
         if self._lm_coef is not None:
-            config.lm_coef = self._lm_coef
-            config.validate()
+            self.family.set_lm_coef(config, self._lm_coef)
         if not self._has_own_loss and config.lm_coef:
             raise UserError(
                 f"`lm_coef` is {config.lm_coef}, but `compute_loss_func` would replace the model's loss and with it "
                 "the auxiliary objective. Pass `lm_coef=0`, or leave `compute_loss_func` out."
             )
-        if not config.tie_word_embeddings and not config.lm_coef:
+        if self.family.has_example_losses and not config.tie_word_embeddings and not config.lm_coef:
             self.args.ddp_find_unused_parameters = True  # the head takes no part in the loss
 
     def _prepare_classifier(self, model: PreTrainedModel, class_weights: list[float] | None) -> None:
@@ -418,14 +419,31 @@ class GPT1Trainer(_GPT1BaseTrainer):
 
             def loss_of_scores(outputs, labels, num_items_in_batch):
                 weights = class_weights if model.training else None
-                return task_loss(outputs["logits"], labels, settings, num_items_in_batch, weights)
+                loss = task_loss(outputs["logits"], labels, settings, num_items_in_batch, weights)
+                if "lm_sum" not in outputs:
+                    return loss
+                lm_loss = outputs["lm_sum"] / count_items(count_labels(labels), num_items_in_batch)
+                outputs["task_loss"] = loss
+                outputs["lm_loss"] = lm_loss
+                return loss + model.config.lm_coef * lm_loss
 
             self.compute_loss_func = loss_of_scores
+
+    def _with_example_weights(self, inputs: dict[str, Any], num_items: torch.Tensor | int | None) -> dict[str, Any]:
+        """The inputs, by which a classifier with the auxiliary objective gives L1."""
+        is_wanted = not self.family.has_example_losses and self.family.has_auxiliary_loss(self._own_model)
+        lm_coef = self._own_model.config.lm_coef if is_wanted else 0
+        if not lm_coef or "labels" not in inputs:
+            return inputs
+        counts = count_labels(inputs["labels"])
+        expected_grad = lm_coef / counts.new_tensor(count_items(counts, num_items), dtype=torch.float32)
+        return {**inputs, "example_weights": counts, "expected_grad": expected_grad}
 
     def begin_run(self) -> None:
         super().begin_run()
         if self._lm_coef is not None and self.family.has_auxiliary_loss(self._own_model):
-            self._own_model.config.lm_coef = self._lm_coef  # a search sets it after it has made the model
+            # A search sets it after it has made the model.
+            self.family.set_lm_coef(self._own_model.config, self._lm_coef)
 
     def _loss_names(self) -> list[str]:
         return ["loss", "task_loss", "lm_loss"]
@@ -435,9 +453,12 @@ class GPT1Trainer(_GPT1BaseTrainer):
         return self.family.scores_of(model, self._own_model)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        inputs = self._with_example_weights(inputs, num_items_in_batch)
         loss, outputs = super().compute_loss(self._scores(model), inputs, True, num_items_in_batch)
         if model.training and outputs.get("task_loss") is not None:
             self.add_parts(*(outputs[name] for name in PARTS if outputs.get(name) is not None))
+        if "lm_sum" in outputs:  # outputs beside the scores would be gathered with the predictions
+            outputs = SequenceClassifierOutput(logits=outputs["logits"])
         return (loss, outputs) if return_outputs else loss
 
     def prediction_step(self, model, inputs, *args, **kwargs):
@@ -450,8 +471,10 @@ class GPT1Trainer(_GPT1BaseTrainer):
             return example_losses
         # A model with the task head alone returns only their mean.
         settings = self.family.loss_settings(self._own_model.config)
-        losses = task_losses(outputs["logits"], inputs["labels"], settings)
-        return torch.stack([losses, count_labels(inputs["labels"])], dim=1)
+        losses = [task_losses(outputs["logits"], inputs["labels"], settings)]
+        if "lm_losses" in outputs:
+            losses.append(outputs["lm_losses"])
+        return torch.stack([*losses, count_labels(inputs["labels"])], dim=1)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         parts = example_losses[:, :-1]

@@ -113,6 +113,7 @@ class ResumableTrainer(Trainer):
                 own_model = without_adapter(self.accelerator.unwrap_model(self.model))
                 checkpoint.check_architecture(self._checkpoint, own_model.config)
                 checkpoint.check_optimizer(self._checkpoint, self.args)
+                checkpoint.read_unsaved_weights(self, self._checkpoint)  # refuses those of another optimizer
                 self.args.eval_on_start = False  # that evaluation is in the log
                 self.args.restore_callback_states_from_checkpoint = True  # such as the patience of early stopping
                 self._end_where_it_stopped_early()
@@ -125,6 +126,8 @@ class ResumableTrainer(Trainer):
                 self.args.save_total_limit = limit
                 self.args.max_steps = max_steps
                 trainer_utils.logger.removeFilter(_is_news)
+            if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+                checkpoint.read_unsaved_weights(self, self.state.best_model_checkpoint)
             checkpoint.check_weights(self, self._run_dir)  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
 
@@ -154,6 +157,7 @@ class ResumableTrainer(Trainer):
                 callback.early_stopping_patience = self._patience  # a checkpoint has that of the run before
         if self._checkpoint is None:
             return
+        checkpoint.read_unsaved_weights(self, self._checkpoint)  # again: `model_init` may have made a new model
         content = checkpoint.read_content(self._checkpoint)
         checkpoint.keep_settings(self._checkpoint, content.get("settings", {}), self.args, self.train_dataset)
         warns = self.args.should_log and self.state.global_step < self.state.max_steps
@@ -324,6 +328,7 @@ class ResumableTrainer(Trainer):
             return
         if self._is_staging:
             checkpoint.write_model(self, Path(output_dir), state_dict)
+            checkpoint.write_unsaved_weights(self, Path(output_dir))
             return
         staging = Path(output_dir, checkpoint.INCOMPLETE_DIR, "model")
         checkpoint.remove_staging(staging)  # left by a process that was killed here

@@ -288,3 +288,14 @@ def test_code_of_a_model_runs_with_consent_alone(folders, tmp_path, monkeypatch)
     assert not marker.exists()
     run("entailment", folders, tmp_path / "own", tmp_path / "out", "--trust_remote_code")
     assert marker.exists()
+
+
+def test_a_decoder_is_trained_with_the_auxiliary_objective(folders, tmp_path):
+    """Its results have both losses, its folder is transformers' classifier, and its card names λ."""
+    llama = write_family("llama", tmp_path / "llama", "ForCausalLM")
+    run("entailment", tmp_path, llama, tmp_path / "run", "--do_eval", "--lm_coef", "0.5", "--freeze_lm_head")
+    results = json.loads((tmp_path / "run" / "eval_results.json").read_text())
+    assert results["eval_loss"] == pytest.approx(results["eval_task_loss"] + 0.5 * results["eval_lm_loss"], rel=1e-6)
+    content = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert content["architectures"] == ["LlamaForSequenceClassification"]
+    assert "| lm_coef (λ) | 0.5 |" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")

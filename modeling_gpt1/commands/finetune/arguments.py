@@ -30,6 +30,9 @@ class StartArguments(ModelArguments):
         default=None, help="Layers to keep of the model; 0: only its embeddings; -1: nothing. Default: all."
     )
     ignore_mismatched_sizes: bool = HfArg(default=False, help="Start a new task head, such as for other classes.")
+    freeze_lm_head: bool = HfArg(
+        default=False, help="Do not train another family's output matrix, which --lm_coef needs."
+    )
     lora_r: int | None = HfArg(default=None, help="Rank of a LoRA adapter to train. Default: train all weights.")
 
     def __post_init__(self):

@@ -120,6 +120,7 @@ class FineTuningRun:
         if self.args.do_train:
             kept = {name: getattr(self.data_args, name) for name in KEPT_AT_A_RESUME}
             kept["lora_r"] = self.model_args.lora_r
+            kept["freeze_lm_head"] = self.model_args.freeze_lm_head
             self.checkpoint = runs.check_output_folder(self.args, kept)
 
     def set_up(self) -> None:
@@ -274,6 +275,8 @@ class FineTuningRun:
                 self.config if self.start is None else self.start,
                 self.task,
                 self.open_tokenizer(),
+                lm_coef=self.args.lm_coef,
+                freeze_lm_head=self.model_args.freeze_lm_head and self.args.do_train,
                 max_length=self.data_args.max_length,
                 pad_to_multiple_of=self.data_args.pad_to_multiple_of,
                 n_transfer=self.model_args.n_transfer,

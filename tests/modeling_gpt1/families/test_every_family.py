@@ -139,6 +139,21 @@ QUESTIONS = {
         ),
         type(None),
     ),
+    "add_auxiliary_loss": (
+        lambda parts: parts.family.add_auxiliary_loss(
+            deepcopy(finetuned_model(parts)), str(parts.folder), parts.finetuned["processing_class"], 0.0
+        ),
+        type(None),
+    ),
+    "set_lm_coef": (lambda parts: parts.family.set_lm_coef(deepcopy(parts.config), 0.5), type(None)),
+    "write_unsaved_weights": (
+        lambda parts: parts.family.write_unsaved_weights(finetuned_model(parts), parts.folder),
+        type(None),
+    ),
+    "read_unsaved_weights": (
+        lambda parts: parts.family.read_unsaved_weights(finetuned_model(parts), parts.folder),
+        type(None),
+    ),
     "complete_adapter": (adapter_of, object),
     "scores_of": (scores_of_rows, torch.Tensor),
     "task_logits": (scores_of_rows, torch.Tensor),

@@ -1,0 +1,254 @@
+"""Decoders of other families trained on L3: what the trainer's numbers must not depend on, and what is saved."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.decoders import (
+    TASK,
+    decoder_tokenizer,
+    make_decoder_trainer,
+    prepare_decoder,
+    write_decoder,
+)
+from support.finetuning import Rows, resumes_after, training_log
+from support.refusals import refusal
+from transformers import AutoModelForSequenceClassification
+
+from modeling_gpt1 import prepare_finetuning
+from modeling_gpt1.families.auxiliary import HEAD_FILE, auxiliary_head
+
+PARTS = ("loss", "task_loss", "lm_loss", "grad_norm")
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory):
+    """A decoder's folder, written once."""
+    written = {}
+
+    def folder(name: str, **options):
+        if name not in written:
+            written[name] = write_decoder(name, tmp_path_factory.mktemp("decoder"), **options)
+        return written[name]
+
+    return folder
+
+
+def weights_of(trainer) -> dict[str, torch.Tensor]:
+    return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2"])
+@pytest.mark.parametrize(("batch_size", "accumulation"), [(1, 8), (2, 4)])
+def test_losses_gradients_and_weights_do_not_depend_on_micro_batches(
+    name, batch_size, accumulation, folder_of, tmp_path
+):
+    """19 rows: the last update has three."""
+    folder = folder_of(name)
+    whole = make_decoder_trainer(prepare_decoder(folder), tmp_path)
+    cut = make_decoder_trainer(prepare_decoder(folder), tmp_path, batch_size, accumulation)
+    for log, expected in zip(training_log(cut), training_log(whole), strict=True):
+        assert log.keys() == expected.keys() == {*PARTS}
+        assert log == pytest.approx(expected, rel=2e-6)
+    torch.testing.assert_close(weights_of(cut), weights_of(whole), rtol=0, atol=1e-6)
+
+
+def test_the_loss_is_the_sum_of_its_parts(folder_of, tmp_path):
+    trainer = make_decoder_trainer(prepare_decoder(folder_of("llama"), lm_coef=0.3), tmp_path)
+    for log in training_log(trainer):
+        assert log["loss"] == pytest.approx(log["task_loss"] + 0.3 * log["lm_loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [1, 11])
+def test_an_evaluation_is_exact_whatever_its_batches(batch_size, folder_of, tmp_path):
+    parts = prepare_decoder(folder_of("llama"))
+    trainer = make_decoder_trainer(parts, tmp_path, per_device_eval_batch_size=batch_size)
+    losses = trainer.evaluate()
+    lm_losses = []
+    for row in Rows("classification", 11).rows:
+        batch = parts["data_collator"]([row])
+        ids = batch["input_ids"]
+        with torch.no_grad():
+            hidden_states = trainer.model.model(ids).last_hidden_state
+            logits = hidden_states @ auxiliary_head(trainer.model).weight.T
+        lm_losses.append(torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:]).item())
+    assert losses["eval_lm_loss"] == pytest.approx(sum(lm_losses) / len(lm_losses), rel=1e-6)
+    assert losses["eval_loss"] == pytest.approx(losses["eval_task_loss"] + 0.5 * losses["eval_lm_loss"], rel=1e-9)
+
+
+def test_predictions_are_the_scores_alone(folder_of, tmp_path):
+    trainer = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path)
+    assert trainer.predict(Rows("classification", 5)).predictions.shape == (5, 2)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_without_the_objective_the_classifier_is_trained_as_before(name, folder_of, tmp_path):
+    folder = folder_of(name)
+    plain = make_decoder_trainer(prepare_decoder(folder, lm_coef=None), tmp_path)
+    with_head = make_decoder_trainer(prepare_decoder(folder), tmp_path, lm_coef=0.0)
+    assert training_log(with_head) == training_log(plain)
+    found = weights_of(with_head)
+    found.pop("auxiliary_head.weight", None)
+    torch.testing.assert_close(found, weights_of(plain), rtol=0, atol=0)
+
+
+def test_the_weight_of_the_arguments_is_that_of_the_loss(folder_of, tmp_path):
+    of_arguments = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path, lm_coef=0.1)
+    of_model = make_decoder_trainer(prepare_decoder(folder_of("llama"), lm_coef=0.1), tmp_path)
+    assert training_log(of_arguments) == training_log(of_model)
+
+
+def test_the_trainer_says_how_to_open_a_classifier_with_the_objective(folder_of, tmp_path):
+    parts = prepare_decoder(folder_of("llama"), lm_coef=None)
+    told = refusal(make_decoder_trainer, parts, tmp_path, lm_coef=0.5)
+    assert "`lm_coef` is 0.5, but LlamaForSequenceClassification has no language-model head" in told
+    assert "prepare_finetuning(…, lm_coef=0.5)" in told
+
+
+def test_an_output_matrix_is_trained_unless_it_is_frozen(folder_of, tmp_path):
+    for is_frozen in (False, True):
+        parts = prepare_decoder(folder_of("llama"), freeze_lm_head=is_frozen)
+        before = auxiliary_head(parts["model"]).weight.detach().clone()
+        trainer = make_decoder_trainer(parts, tmp_path)
+        trainer.train()
+        assert torch.equal(auxiliary_head(trainer.model).weight, before) == is_frozen
+
+
+# ---- Saved files
+
+
+def test_a_run_resumes_to_the_bit_with_an_output_matrix_of_its_own(folder_of, tmp_path):
+    settings = {"optim": "adamw_torch", "save_strategy": "steps", "save_steps": 1}
+    whole = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path, **settings)
+    whole.train()
+    resumed = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path, **settings)
+    with resumes_after(1):
+        resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    torch.testing.assert_close(weights_of(resumed), weights_of(whole), rtol=0, atol=0)
+
+
+def test_the_output_matrix_lies_beside_checkpoints_and_not_in_the_result(folder_of, tmp_path):
+    trainer = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path, save_strategy="steps", save_steps=3)
+    trainer.train()
+    trainer.save_model()
+    kept = load_file(tmp_path / "checkpoint-3" / HEAD_FILE)
+    assert torch.equal(kept["weight"], auxiliary_head(trainer.model).weight)
+    assert not (tmp_path / HEAD_FILE).exists()
+    plain = AutoModelForSequenceClassification.from_pretrained(folder_of("llama"), num_labels=2)
+    assert load_file(tmp_path / "model.safetensors").keys() == plain.state_dict().keys()
+    assert load_file(tmp_path / "checkpoint-3" / "model.safetensors").keys() == plain.state_dict().keys()
+
+
+def test_the_best_model_has_its_own_output_matrix(folder_of, tmp_path):
+    settings = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
+    settings |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_lm_loss", "greater_is_better": True}
+    trainer = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path, **settings)
+    trainer.train()
+    best = trainer.state.best_model_checkpoint
+    assert not best.endswith("checkpoint-3")
+    assert torch.equal(load_file(f"{best}/{HEAD_FILE}")["weight"], auxiliary_head(trainer.model).weight)
+
+
+@pytest.mark.parametrize(
+    ("was_frozen", "told", "remedy"),
+    [
+        (True, f"checkpoint-1 has no {HEAD_FILE}", "Pass `freeze_lm_head=True`"),
+        (False, f"checkpoint-1 has a trained output matrix, {HEAD_FILE}", "leave `freeze_lm_head` out"),
+    ],
+)
+def test_a_resume_that_trains_other_weights_is_refused(was_frozen, told, remedy, folder_of, tmp_path):
+    settings = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
+    parts = prepare_decoder(folder_of("llama"), freeze_lm_head=was_frozen)
+    make_decoder_trainer(parts, tmp_path, **settings).train()
+    parts = prepare_decoder(folder_of("llama"), freeze_lm_head=not was_frozen)
+    other = make_decoder_trainer(parts, tmp_path, **settings)
+    found = refusal(other.train, resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    assert told in found
+    assert remedy in found
+
+
+OPEN_ELSEWHERE = """
+import json, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("modeling_gpt1", "tokenization"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Blocked())
+from transformers import pipeline
+classifier = pipeline("text-classification", sys.argv[1], device="cpu")
+inputs = {"text": "ann sees", "text_pair": "a dog"}
+print(json.dumps([type(classifier.model).__name__, classifier([inputs])[0]]))
+"""
+
+
+def open_elsewhere(folder) -> list:
+    """The class and the answer of a pipeline in a process that cannot import this package."""
+    import json
+
+    command = [sys.executable, "-I", "-c", OPEN_ELSEWHERE, str(folder)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    return json.loads(output.stdout.splitlines()[-1])
+
+
+def test_the_saved_folder_opens_where_this_package_cannot_be_imported(folder_of, tmp_path):
+    trainer = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path)
+    trainer.train()
+    trainer.save_model()
+    class_name, answer = open_elsewhere(tmp_path)
+    batch = trainer.data_collator([{"a": "ann sees", "b": "a dog"}])
+    with torch.no_grad():
+        scores = trainer.model.eval()(**batch).logits[0].softmax(0)
+    assert class_name == "LlamaForSequenceClassification"
+    assert answer["label"] == TASK.label_names[scores.argmax()]
+    assert answer["score"] == pytest.approx(scores.max().item(), abs=1e-6)
+
+
+# ---- Ways of training
+
+
+def test_gradient_checkpointing_changes_nothing(folder_of, tmp_path):
+    plain, checkpointed = (
+        make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path, gradient_checkpointing=is_on)
+        for is_on in (False, True)
+    )
+    for log, expected in zip(training_log(checkpointed), training_log(plain), strict=True):
+        assert log == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_half_precision_is_near(name, folder_of, tmp_path):
+    plain, half = (
+        make_decoder_trainer(prepare_decoder(folder_of(name)), tmp_path, bf16=is_half) for is_half in (False, True)
+    )
+    for log, expected in zip(training_log(half), training_log(plain), strict=True):
+        assert log["lm_loss"] == pytest.approx(expected["lm_loss"], rel=2e-2)
+
+
+def test_the_side_of_padding_changes_nothing(folder_of, tmp_path):
+    right, left = (
+        make_decoder_trainer(prepare_decoder(folder_of("llama"), padding_side=side), tmp_path)
+        for side in ("right", "left")
+    )
+    for log, expected in zip(training_log(left), training_log(right), strict=True):
+        assert log == pytest.approx(expected, rel=1e-5)
+
+
+def test_pairs_in_both_orders_have_the_mean_of_two_losses(folder_of, tmp_path):
+    task = type(TASK)("own", "similarity", {"text_a": "a", "text_b": "b", "label": "label"}, ("no", "yes"))
+    parts = prepare_finetuning(
+        folder_of("llama"), task, decoder_tokenizer(), auto_model=True, lm_coef=0.5, both_orders=True
+    )
+    row = {"a": "ann sees", "b": "a dog", "label": 1}
+    turned = {"a": "a dog", "b": "ann sees", "label": 1}
+    trainer = make_decoder_trainer(parts, tmp_path)
+    both = trainer.evaluate([row])["eval_lm_loss"]
+    parts["data_collator"].both_orders = False
+    single = prepare_finetuning(folder_of("llama"), task, decoder_tokenizer(), auto_model=True, lm_coef=0.5)
+    one_order = make_decoder_trainer(single, tmp_path)
+    alone = [one_order.evaluate([one])["eval_lm_loss"] for one in (row, turned)]
+    assert both == pytest.approx(sum(alone) / 2, rel=1e-6)
+    assert alone[0] != pytest.approx(alone[1], rel=1e-3)
