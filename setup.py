@@ -61,6 +61,7 @@ TEST = [
     "scikit-learn>=1.5",
     "setuptools>=77",  # a test builds the wheel
     "spacy>=3.8,<4",
+    "statsmodels>=0.15",
     "surprisal>=0.1.7",
     "tensorboard>=2.18",
 ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .inference.heuristics import HEURISTICS, Heuristic, evaluate_zero_shot, get_heuristic
     from .inference.quantization import GPT1Int8Config
     from .inference.scoring import CausalLMScorer, ContinuationScore, DenoisingLMScorer, MaskedLMScorer, ScoringRequest
+    from .inference.surprisal import word_surprisals
     from .training.arguments import GPT1PretrainingArguments, GPT1TrainingArguments
     from .training.callbacks import SampleCallback
     from .training.families import FamilyPretrainingTrainer
@@ -63,6 +64,7 @@ _ON_DEMAND = {
         "MaskedLMScorer",
         "ScoringRequest",
     ),
+    ".inference.surprisal": ("word_surprisals",),
     ".training.arguments": ("GPT1PretrainingArguments", "GPT1TrainingArguments"),
     ".training.callbacks": ("SampleCallback",),
     ".training.families": ("FamilyPretrainingTrainer",),

@@ -31,7 +31,11 @@ RUN_BLOCKS = [block for block in PROGRAM_BLOCKS if block.reason is None]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 THINGS = "film scene tale play song".split()
 OPINIONS = "dull gripping slow lovely silly fine".split()  # every second one praises
-NEEDED = {"gpt1 evaluate": "lm_eval", "hyperparameter_search": "optuna"}  # packages of extras, by what uses them
+NEEDED = {
+    "gpt1 evaluate": "lm_eval",
+    "hyperparameter_search": "optuna",
+    "statsmodels": "statsmodels",
+}  # packages of extras, by what uses them
 SIZES = {"n_embd": 32, "n_layer": 1, "n_head": 2}
 
 
@@ -101,6 +105,7 @@ def write_own_files(folder: Path) -> None:
     # With the columns of every task that a page predicts.
     columns = ("body", "sentence", "sentence1", "sentence2")
     write_rows(folder / "new.csv", [dict.fromkeys(columns, sentence) for sentence in SENTENCES])
+    write_rows(folder / "stimuli.csv", [{"item": number, "sentence": text} for number, text in enumerate(SENTENCES)])
     (folder / "prompts.txt").write_text("it was\nthe old farmer\n")
     for split in ("train", "validation"):
         (folder / "books" / split).mkdir(parents=True)

@@ -6,6 +6,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from modeling_gpt1 import word_surprisals
+
 TEXTS = ["The old farmer walked, quietly, to the market.", "She smiled."]
 
 
@@ -33,13 +35,15 @@ def test_minicons_scores_every_token_with_a_tokenizer_that_begins_texts(folder):
         assert [score for _, score in tokens[1:]] == pytest.approx(bits_of_tokens(folder, text), abs=1e-4)
 
 
-def test_minicons_gives_words_the_sum_of_their_tokens(folder):
+def test_minicons_gives_the_words_of_word_surprisals(folder):
     scorer = pytest.importorskip("minicons.scorer")
+    model = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder, add_bos_token=True)
-    model = scorer.IncrementalLMScorer(AutoModelForCausalLM.from_pretrained(folder), "cpu", tokenizer=tokenizer)
-    (words,) = model.word_score_tokenized(TEXTS[1], str.split, surprisal=True, base_two=True)
-    assert [word for word, _ in words] == TEXTS[1].split()
-    assert sum(bits for _, bits in words) == pytest.approx(sum(bits_of_tokens(folder, TEXTS[1])), abs=1e-4)
+    opened = scorer.IncrementalLMScorer(model, "cpu", tokenizer=tokenizer)
+    theirs = opened.word_score_tokenized(TEXTS, str.split, surprisal=True, base_two=True)
+    ours = word_surprisals(model, AutoTokenizer.from_pretrained(folder), TEXTS)
+    assert [word for of_text in theirs for word, _ in of_text] == ours["word"].tolist()
+    assert [bits for of_text in theirs for _, bits in of_text] == pytest.approx(ours["bits"].tolist(), abs=1e-4)
 
 
 def test_surprisal_scores_the_first_token_too(folder):

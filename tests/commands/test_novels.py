@@ -37,6 +37,7 @@ def measured():
 NEEDED = {
     "evaluate": "--tasks copa",
     "predict": "--file rows.csv",
+    "surprisal": "--texts a",
     "reproduce": "--output_dir out",
     "convert": "--output_dir out",
     "finetune": "--task sst2",
@@ -48,6 +49,7 @@ NEEDED = {
     ("command", "flag"),
     [
         *((command, "model") for command in ("finetune", "pretrain", "generate", "zero-shot", "evaluate", "predict")),
+        ("surprisal", "model"),
         *[("finetune", "tokenizer_name"), ("reproduce", "model"), ("playground", "models"), ("convert", "source")],
     ],
 )

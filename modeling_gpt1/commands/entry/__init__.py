@@ -21,6 +21,7 @@ COMMANDS = {
     "generate": "continue texts, in the terminal or in batches",
     "evaluate": "evaluate with lm-evaluation-harness, on rows of the hub or of files",
     "zero-shot": "evaluate without fine-tuning, with the paper's heuristics",
+    "surprisal": "write how unexpected each word of texts is, in bits",
     "push": "upload a run to the hub, and its saved checkpoints to branches",
     "convert": "convert between OpenAI's release, openai-gpt and gpt1",
     "plot": "draw the curves of training runs",

@@ -1,0 +1,148 @@
+r"""Writes the surprisal of each word of texts, in bits, by a language model of any family.
+
+    gpt1 surprisal gpt1-novels --texts "The old farmer went home."
+    gpt1 surprisal out/books --file stimuli.csv --text_column sentence --keep item --output_file words.csv
+
+There is a row for each word between two white spaces, with its punctuation. See docs/surprisal.md.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from transformers.hf_argparser import HfArg
+
+from tokenization import open_tokenizer
+from tokenization.errors import UserError
+from tokenization.file_kinds import to_utf8
+from tokenization.rows.cells import as_text, read_cells
+from tokenization.wording import counted
+
+from .. import word_surprisals
+from ..families import family_of_checkpoint
+from ..inference.surprisal import COLUMNS
+from ..storage.locking import writer_of_new_file
+from ..storage.reading import one_save
+from ..storage.writing import atomic_file
+from .models import OpenedModel, opening, read_with_model
+from .rows import check_unknown
+
+FORMATS = (".csv", ".jsonl", ".parquet")
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".jsonl.gz", ".parquet")
+
+
+@dataclass
+class SurprisalArguments(OpenedModel):
+    """Which texts, and where to write."""
+
+    texts: list[str] = HfArg(default_factory=list, help="Texts to score.")
+    file: str | None = HfArg(
+        default=None, help="File of texts: rows in .csv, .tsv, .json, .jsonl or .parquet, or else a text per line."
+    )
+    text_column: str = HfArg(default="text", help="Column of --file with the text.")
+    delimiter: str | None = HfArg(default=None, help="Delimiter of a .csv file. Default: detect it.")
+    keep: list[str] = HfArg(default_factory=list, help="Columns of --file to copy to each word of their row.")
+    output_file: str | None = HfArg(
+        default=None, help="New file for the words, .csv, .jsonl or .parquet. Default: the terminal, as CSV."
+    )
+    stride: int | None = HfArg(
+        default=None,
+        help="Tokens by which the window moves over a text that is longer than the model reads. Default: half of it.",
+    )
+    tokenizer_name: str | None = HfArg(default=None, help="Tokenizer: a folder or a hub id. Default: the model's.")
+    batch_tokens: int = HfArg(default=2048, help="Tokens per batch, including padding.")
+    dtype: Literal["float32", "bfloat16", "float16"] = HfArg(default="float32", help="Data type of the weights.")
+    trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
+
+    def __post_init__(self):
+        if bool(self.texts) == (self.file is not None):
+            given = "both were" if self.texts else "neither was"
+            raise UserError(f"Exactly one of --texts and --file is needed, but {given} given.")
+        if self.output_file is not None and not self.output_file.endswith(FORMATS):
+            raise UserError(
+                f"--output_file {self.output_file} must end in .csv, .jsonl or .parquet, the form to write."
+            )
+        own = [name for name in self.keep if name in COLUMNS]
+        if own:
+            raise UserError(f"--keep {own[0]} is the name of a column that is written. Rename it, or join by `text`.")
+        if self.keep and not self.is_table:
+            raise UserError(f"--keep {self.keep[0]} needs a --file with columns: {', '.join(TABLES)}.")
+
+    @property
+    def is_table(self) -> bool:
+        return self.file is not None and self.file.lower().endswith(TABLES)
+
+
+ARGUMENTS = (SurprisalArguments,)
+
+
+def main(arguments: list[str]) -> None:
+    args = read_with_model("surprisal", arguments)
+    texts, kept = read_texts(args)
+    with one_save(args.model), opening(f"--model {args.model}"):
+        tokenizer = open_tokenizer(args.tokenizer_name or args.model)
+        family = family_of_checkpoint(args.model, trust_remote_code=args.trust_remote_code)
+        model = family.open_language_model(args.model, dtype=args.dtype, trust_remote_code=args.trust_remote_code)
+    check_unknown(tokenizer, texts, args.file or "the texts")
+    model = model.eval().to(args.device)
+    words = word_surprisals(model, tokenizer, texts, stride=args.stride, batch_tokens=args.batch_tokens)
+    for name in args.keep:
+        words[name] = [kept[number][name] for number in words["text"]]
+    write(words, args.output_file)
+    if args.output_file is not None:
+        print(describe(words, len(texts)))
+        print(f"written to {args.output_file}")
+
+
+def read_texts(args: SurprisalArguments) -> tuple[list[str], list[dict[str, Any]]]:
+    """The texts, and the cells of --keep for each of them."""
+    if args.file is None:
+        return args.texts, []
+    if not args.is_table:
+        return read_lines(Path(args.file)), []
+    cells = read_cells(args.file, [args.text_column, *args.keep], args.delimiter)
+    if not cells:
+        raise UserError(f"--file {args.file} has no rows.")
+    for number, row in enumerate(cells):
+        if not isinstance(row[args.text_column], str):
+            found = row[args.text_column]
+            raise UserError(
+                f"Row {number} of {args.file} has {found!r} as {args.text_column!r}, where a text is needed. "
+                "Name the column of texts with --text_column."
+            )
+    kept = [{name: as_text(row[name]) for name in args.keep} for row in cells]
+    return [row[args.text_column] for row in cells], kept
+
+
+def read_lines(path: Path) -> list[str]:
+    try:
+        # Other characters that end lines may stand in a text.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"--file {path} is not UTF-8 text. {to_utf8(path, error)}") from error
+    lines = [line for line in lines if line.strip()]
+    if not lines:
+        raise UserError(f"--file {path} has no texts. Write one per line.")
+    return lines
+
+
+def write(words: pd.DataFrame, file: str | None) -> None:
+    """Writes the words in the form that the file's name ends in; without a file, to the terminal."""
+    if file is None:
+        words.to_csv(sys.stdout, index=False)
+        return
+    with writer_of_new_file(file), atomic_file(file) as output:
+        if file.endswith(".csv"):
+            words.to_csv(output, index=False)
+        elif file.endswith(".jsonl"):
+            words.to_json(output, orient="records", lines=True, force_ascii=False, double_precision=15)
+        else:
+            words.to_parquet(output.buffer, index=False)
+
+
+def describe(words: pd.DataFrame, num_texts: int) -> str:
+    """The numbers of texts and words, and the mean surprisal."""
+    numbers = f"{counted(num_texts, 'text')}, {counted(len(words), 'word')}"
+    return f"{numbers}, {words['bits'].mean():.2f} bits a word" if len(words) else numbers

@@ -1,0 +1,239 @@
+"""Surprisal of words: it adds up to the text's, is that of a probability, and does not depend on batches."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from support.families import make_family_model, make_family_tokenizer
+from support.refusals import refusal
+from support.tiny import SENTENCES, byte_level
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, TokenizersBackend
+
+from modeling_gpt1 import GPT1ForCausalLM, word_surprisals
+from modeling_gpt1.inference.surprisal import ids_of_boundaries
+from tokenization import GPT1Tokenizer
+
+TEXTS = ["The old farmer didn't smile.\n\n“Why?” she said; nobody knew.  ", "\tA quiet girl …", "He paid five dollars"]
+
+
+@pytest.fixture
+def gpt1(tiny_model, plain_tokenizer):
+    model = tiny_model(GPT1ForCausalLM, vocab_size=len(plain_tokenizer), max_position_embeddings=64).double()
+    return model, plain_tokenizer
+
+
+@pytest.fixture
+def gpt2():
+    """A model whose tokens begin with their blank."""
+    tokenizer = byte_level(SENTENCES)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(tokenizer), "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
+    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    return GPT2LMHeadModel(GPT2Config(**sizes, **ids, initializer_range=0.3)).eval().double(), tokenizer
+
+
+def log_probs_of(model, ids: list[int]) -> torch.Tensor:
+    """The log-probabilities of every token after each of the ids, `[T, V]`."""
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0].log_softmax(-1)
+
+
+def bits_of_text(model, tokenizer, text: str) -> float:
+    ids = [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]
+    return -log_probs_of(model, ids)[torch.arange(len(ids) - 1), ids[1:]].sum().item() / math.log(2)
+
+
+# ---- Words
+
+
+@pytest.mark.parametrize("family", ["gpt1", "gpt2"])
+def test_words_are_those_between_white_space_at_their_places(family, request):
+    words = word_surprisals(*request.getfixturevalue(family), TEXTS)
+    for number, of_text in words.groupby("text"):
+        text = TEXTS[number]
+        assert of_text["word"].tolist() == text.split()
+        assert [text[start:end] for start, end in zip(of_text["start"], of_text["end"], strict=True)] == text.split()
+
+
+@pytest.mark.parametrize("family", ["gpt1", "gpt2"])
+def test_the_tokens_of_words_are_those_of_the_text(family, request):
+    model, tokenizer = request.getfixturevalue(family)
+    words = word_surprisals(model, tokenizer, TEXTS)
+    for number, of_text in words.groupby("text"):
+        tokens = tokenizer.tokenize(TEXTS[number], add_special_tokens=False)
+        assert " ".join(of_text["tokens"]).split(" ") == tokens
+        assert of_text["num_tokens"].sum() == len(tokens)
+
+
+def test_a_sentence_ends_with_a_mark_before_no_small_letter(gpt1):
+    words = word_surprisals(*gpt1, "“Why?” she said. (No!) He went")
+    assert words["sentence"].tolist() == [1, 1, 1, 2, 3, 3]
+    assert words["position"].tolist() == [1, 2, 3, 1, 1, 2]
+
+
+def test_texts_without_words_have_no_rows(gpt1):
+    words = word_surprisals(*gpt1, ["", " \n ", "the"])
+    assert words["text"].tolist() == [2]
+
+
+# ---- Probabilities
+
+
+def test_words_of_gpt1_have_the_bits_of_their_text(gpt1):
+    words = word_surprisals(*gpt1, TEXTS)
+    sums = words.groupby("text")["bits"].sum().tolist()
+    assert sums == pytest.approx([bits_of_text(*gpt1, text) for text in TEXTS], abs=1e-4)
+
+
+def test_words_of_gpt2_have_the_bits_of_their_text_and_of_its_end(gpt2):
+    model, tokenizer = gpt2
+    text = TEXTS[2]
+    ids = [tokenizer.bos_token_id, *tokenizer(text)["input_ids"]]
+    end = log_probs_of(model, ids)[-1, ids_of_boundaries(tokenizer)].logsumexp(-1).item() / math.log(2)
+    words = word_surprisals(model, tokenizer, text)
+    assert words["bits"].sum() == pytest.approx(bits_of_text(model, tokenizer, text) - end, abs=1e-4)
+
+
+def test_the_first_word_stands_after_id_0(gpt1):
+    model, tokenizer = gpt1
+    (token,) = tokenizer("the")["input_ids"]
+    expected = -log_probs_of(model, [0])[0, token].item() / math.log(2)
+    assert word_surprisals(model, tokenizer, "the")["bits"].tolist() == pytest.approx([expected], abs=1e-6)
+
+
+LETTERS = "ab"
+LONGEST = 5  # letters of the words that are tried
+
+
+def all_words() -> list[str]:
+    return ["".join(word) for n in range(1, LONGEST + 1) for word in itertools.product(LETTERS, repeat=n)]
+
+
+def probability_of_any(model, tokenizer, context: str) -> float:
+    """The probability that the word after a context is one of `all_words`."""
+    texts = [f"{context} {word}" for word in all_words()]
+    last = word_surprisals(model, tokenizer, texts).groupby("text")["bits"].last()
+    return float((2.0**-last).sum())
+
+
+def test_the_words_of_gpt1_and_the_rest_have_a_probability_of_1(tiny_model):
+    """The rest: longer words, a line end and the unknown token."""
+    vocab = ["<unk>", *LETTERS, *(f"{letter}</w>" for letter in LETTERS), "\n</w>"]
+    tokenizer = GPT1Tokenizer(vocab={token: index for index, token in enumerate(vocab)}, merges=[])
+    model = tiny_model(GPT1ForCausalLM, vocab_size=len(vocab)).double()
+    context = [0, *tokenizer("ab ba")["input_ids"]]
+    rest = 0.0
+    for num_letters in range(LONGEST):
+        for letters in itertools.product([1, 2], repeat=num_letters):
+            ids = [*context, *letters]
+            log_probs = log_probs_of(model, ids)
+            begun = log_probs[torch.arange(len(context) - 1, len(ids) - 1), ids[len(context) :]].sum()
+            after = log_probs[-1].exp()
+            is_longest = num_letters == LONGEST - 1
+            rest += (begun.exp() * (after[0] + after[5] + is_longest * after[1:3].sum())).item()
+    assert probability_of_any(model, tokenizer, "ab ba") + rest == pytest.approx(1, abs=1e-6)
+
+
+class OfLetters:
+    """A model of GPT-2's kind over two letters: a word begins with a blank, here on its first letter."""
+
+    def __init__(self):
+        vocab = ["<|end|>", *LETTERS, *(f"Ġ{letter}" for letter in LETTERS)]
+        ids = {token: index for index, token in enumerate([*vocab, "Ġ"])}
+        backend = Tokenizer(models.BPE(vocab=ids, merges=[("Ġ", letter) for letter in LETTERS]))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = decoders.ByteLevel()
+        self.tokenizer = TokenizersBackend(tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>")
+        torch.manual_seed(0)
+        sizes = {"vocab_size": len(ids), "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 32}
+        self.model = GPT2LMHeadModel(GPT2Config(**sizes, initializer_range=0.3, bos_token_id=0, eos_token_id=0))
+        self.model = self.model.eval().double()
+        self.context = [0, *self.tokenizer("ab ba")["input_ids"]]
+
+    def sum_over_beginnings(self) -> tuple[float, float]:
+        """Of all words as sums of tokens alone; and the probability that no word of `LONGEST` letters or less ends."""
+        naive, rest = 0.0, 0.0
+        for word in all_words():
+            ids = [*self.context, *self.tokenizer(f" {word}")["input_ids"]]
+            log_probs = log_probs_of(self.model, ids)
+            begun = log_probs[torch.arange(len(self.context) - 1, len(ids) - 1), ids[len(self.context) :]].sum().exp()
+            naive += begun.item()
+            if len(word) == LONGEST:
+                rest += (begun * log_probs[-1, 1:3].exp().sum()).item()
+        boundary = log_probs_of(self.model, self.context)[-1, [0, 3, 4, 5]].exp()
+        other = (boundary[0] + boundary[3]).item()  # the text ends, or a blank alone follows
+        return naive, (rest + other) / boundary.sum().item()
+
+
+def test_the_words_of_gpt2_and_the_rest_have_a_probability_of_1():
+    letters = OfLetters()
+    _, rest = letters.sum_over_beginnings()
+    assert probability_of_any(letters.model, letters.tokenizer, "ab ba") + rest == pytest.approx(1, abs=1e-6)
+
+
+def test_the_tokens_of_gpt2_alone_give_no_probability_of_words():
+    letters = OfLetters()
+    naive, _ = letters.sum_over_beginnings()
+    assert abs(naive - 1) > 0.1
+
+
+# ---- Windows and batches
+
+
+@pytest.mark.parametrize("family", ["gpt1", "gpt2"])
+def test_a_text_scores_in_a_batch_as_alone(family, request):
+    model, tokenizer = request.getfixturevalue(family)
+    together = word_surprisals(model, tokenizer, TEXTS)["bits"]
+    alone = [word_surprisals(model, tokenizer, text)["bits"] for text in TEXTS]
+    np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-9)
+
+
+def long_text() -> str:
+    return " ".join(SENTENCES)
+
+
+def test_each_token_behind_the_first_window_is_read_behind_the_tokens_before_it(gpt1):
+    model, tokenizer = gpt1
+    stride, length = 16, model.config.max_position_embeddings
+    ids = tokenizer(long_text())["input_ids"]
+    bits = []
+    for place in range(len(ids)):
+        if place < length:
+            before = [0, *ids[:place]]
+        else:
+            end = min(length + ((place - length) // stride + 1) * stride, len(ids))
+            before = ids[end - length - 1 : place]
+        bits.append(-log_probs_of(model, before)[-1, ids[place]].item() / math.log(2))
+    words = word_surprisals(model, tokenizer, long_text(), stride=stride)
+    assert len(ids) > 2 * length
+    assert words["bits"].sum() == pytest.approx(sum(bits), abs=1e-4)
+
+
+def test_a_stride_beyond_the_positions_is_refused(gpt1):
+    told = refusal(word_surprisals, *gpt1, "the", stride=65)
+    assert "`stride` is 65, but the model reads 64 tokens at once. Pass 1 to 64." in told
+
+
+# ---- What cannot be scored
+
+
+def test_a_model_that_is_not_causal_is_refused():
+    tokenizer = make_family_tokenizer("bert")
+    told = refusal(word_surprisals, make_family_model("bert", tokenizer, "ForMaskedLM"), tokenizer, "ann eats")
+    assert "BertForMaskedLM does not predict each word from those before it" in told
+
+
+def test_a_tokenizer_without_a_beginning_of_text_is_refused(gpt2):
+    model, tokenizer = gpt2
+    tokenizer.bos_token = tokenizer.eos_token = None
+    assert "Set its `bos_token`" in refusal(word_surprisals, model, tokenizer, "the")
+
+
+def test_a_model_with_sentencepiece_scores_words():
+    tokenizer = make_family_tokenizer("llama")
+    words = word_surprisals(make_family_model("llama", tokenizer, "ForCausalLM"), tokenizer, "ann eats fish")
+    assert words["word"].tolist() == ["ann", "eats", "fish"]
+    assert (words["bits"] > 0).all()
