@@ -92,6 +92,7 @@ class GPT1BaseConfig(PreTrainedConfig):
 
     auto_classes = {}  # module and class that a saved folder gives each Auto class, for `trust_remote_code=True`
     sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")  # at least 1 each
+    translated_types = ()  # other types of models whose folders the class opens
     # With this, `save_pretrained` writes the code beside `config.json`, as after `register_for_auto_class`.
     _auto_class = "AutoConfig"
     keys_to_ignore_at_inference = ["past_key_values", "cache", "task_loss", "lm_loss", "lm_logits", "example_losses"]
@@ -115,6 +116,22 @@ class GPT1BaseConfig(PreTrainedConfig):
     pad_token_id: int | None = None
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
+
+    @classmethod
+    def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
+        """As in transformers, which only warns of a model of another type, and opens it as new weights.
+
+        Raises:
+            ValueError: the folder is of another type of model.
+        """
+        config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        kind = config_dict.get("model_type") or cls.model_type
+        if kind not in (cls.model_type, *cls.translated_types):
+            raise UserError(
+                f"{pretrained_model_name_or_path} is a model of type {kind!r}, and {cls.__name__} is of type "
+                f"{cls.model_type!r}. Open it with an Auto class, such as AutoModel, or with `prepare_finetuning`."
+            )
+        return config_dict, kwargs
 
     def save_pretrained(self, save_directory, *args, **kwargs):
         """As in transformers; also writes the models' code, and the Auto classes that open it (`auto_map`)."""
@@ -248,6 +265,7 @@ class GPT1Config(GPT1BaseConfig):
     """
 
     model_type = "gpt1"
+    translated_types = ("openai-gpt", "gpt2")
     auto_classes = {
         "AutoConfig": "configuration_gpt1.GPT1Config",
         "AutoModel": "modeling_gpt1.GPT1Model",
@@ -295,7 +313,7 @@ class GPT1Config(GPT1BaseConfig):
     def get_config_dict(cls, *args, **kwargs):
         config_dict, kwargs = super().get_config_dict(*args, **kwargs)
         kind = config_dict.get("model_type")
-        if kind not in ("openai-gpt", "gpt2"):
+        if kind not in cls.translated_types:
             return config_dict, kwargs
         architectures = config_dict.get("architectures") or []
         check_foreign_fields(config_dict, kind, architectures)

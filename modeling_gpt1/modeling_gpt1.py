@@ -536,6 +536,14 @@ class GPT1DoubleHeadsModelOutput(ModelOutput):
     hidden_states: tuple[torch.FloatTensor, ...] | None = None
     attentions: tuple[torch.FloatTensor, ...] | None = None
 
+    @property
+    def logits(self):
+        """Not there: an AttributeError that names the scores of both heads."""
+        raise AttributeError(
+            "The output of the double heads has no `logits`: read `task_logits`, the task's scores, or `lm_logits`, "
+            "the next tokens', which `output_lm_logits=True` asks for."
+        )
+
 
 class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
     """GPT-1 with the language-model head of pre-training: equations 1 and 2 of the paper.

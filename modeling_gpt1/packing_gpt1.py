@@ -414,9 +414,11 @@ def count_sequences(traversal: str, tokens: torch.Tensor) -> int:
         fits = tokens.dim() in (2, 3) and num_given == needed
         shape = "[B, T]" if needed == 1 else f"[B, {needed}, T]"
     if not fits:
+        how = "TraversalCollator makes such batches."
+        if needed == 1:
+            how += ' For several sequences per example, give the configuration `traversal="multiple_choice"`.'
         raise UserError(
-            f"The traversal {traversal!r} needs tokens of shape {shape}, but got {list(tokens.shape)}. "
-            "TraversalCollator makes such batches."
+            f"The traversal {traversal!r} needs tokens of shape {shape}, but got {list(tokens.shape)}. {how}"
         )
     return num_given
 

@@ -55,6 +55,11 @@ AT_LEAST_1 = (
 )
 LEAST = dict.fromkeys(AT_LEAST_0, 0) | dict.fromkeys(AT_LEAST_1, 1)
 
+# Flags of transformers' scripts that no command has, with what to do.
+OF_OTHER_SCRIPTS = {
+    "--overwrite_output_dir": "a run never overwrites another; pass another --output_dir, or delete the folder first"
+}
+
 CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
 CONFIG.add_argument("--config", metavar="FILE", help="Settings file (.yaml, .json); flags override it.")
 HELP_FLAGS = ("-h", "--help")
@@ -138,8 +143,6 @@ class CommandParser(HfArgumentParser):
             raise
         except (ValueError, ImportError) as error:  # transformers checks the values of its own flags
             self.error(" ".join(str(error).split()).rstrip("."))
-        if rest:
-            self.error(f"no flag takes {' '.join(rest)!r}. Write a value after its flag; quote one with spaces")
         for read in objects:
             put_packaged_models(read)
         return tuple(objects)
@@ -153,10 +156,19 @@ class CommandParser(HfArgumentParser):
         self.check_flags(words)
         self.check_lists(command_line)
         namespace, rest = self.parse_words(words, command_line)
+        if rest:
+            self.refuse_rest(rest)
         del namespace.config
         self.settings = dict(vars(namespace))
         self.check_values()
         return namespace, rest
+
+    def refuse_rest(self, words: list[str]) -> None:
+        """Refuses words that no flag takes."""
+        how = "Write a value after its flag; quote one with spaces"
+        if words[0].endswith((".yaml", ".yml", ".json")):
+            how = f"A file of settings is given as --config {words[0]}"
+        self.error(f"no flag takes {' '.join(words)!r}. {how}")
 
     def parse_words(self, words: list[str], command_line: list[str]) -> tuple[Namespace, list[str]]:
         """Reads words, of which some are on the command line and some may come from --config."""
@@ -219,6 +231,8 @@ class CommandParser(HfArgumentParser):
 
     def hint_for(self, flag: str) -> str:
         """What a flag that the command lacks may have meant: one of its flags, or a field of the configuration."""
+        if flag in OF_OTHER_SCRIPTS:
+            return f": {OF_OTHER_SCRIPTS[flag]}"
         known = self._option_string_actions
         name = flag.removeprefix("--")
         near = nearest(flag, known)

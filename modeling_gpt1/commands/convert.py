@@ -1,8 +1,8 @@
 r"""Converts whole model folders between OpenAI's release, transformers' openai-gpt and gpt1, every number to the bit.
 
-    gpt1 convert --source finetune-transformer-lm/model --output_dir gpt1
-    gpt1 convert --source openai-gpt --output_dir gpt1
-    gpt1 convert --source gpt1 --output_dir openai-gpt
+    gpt1 convert finetune-transformer-lm/model --output_dir gpt1
+    gpt1 convert openai-gpt --output_dir gpt1
+    gpt1 convert gpt1 --output_dir openai-gpt
 
 The release is the folder `model` of https://github.com/openai/finetune-transformer-lm. The output folder appears whole
 or not at all.
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from transformers.hf_argparser import HfArg
 
+from tokenization.errors import UserError
+
 from ..conversion import convert_checkpoint
 from .arguments import parser_of
 
@@ -20,8 +22,8 @@ from .arguments import parser_of
 class ConversionArguments:
     """What to convert, and where to."""
 
-    source: str = HfArg(help="Folder to convert: OpenAI's release, openai-gpt or gpt1.")
-    output_dir: str = HfArg(help="New folder for the converted model.")
+    source: str | None = HfArg(default=None, help="Folder to convert: OpenAI's release, openai-gpt or gpt1.")
+    output_dir: str | None = HfArg(default=None, help="New folder for the converted model. (required)")
     num_attention_heads: int = HfArg(default=12, help="Attention heads of OpenAI's release, whose files do not say.")
 
 
@@ -29,6 +31,12 @@ ARGUMENTS = (ConversionArguments,)
 
 
 def main(arguments: list[str]) -> None:
-    (args,) = parser_of("convert").read(arguments)
+    parser = parser_of("convert")
+    parser.add_argument("folder", nargs="?", help="Folder to convert, in place of --source.")
+    args, positional = parser.read(arguments)
+    args.source = positional.folder or args.source
+    if args.source is None or args.output_dir is None:
+        missing = "folder to convert" if args.source is None else "--output_dir"
+        raise UserError(f"No {missing} was given. Write: gpt1 convert FOLDER --output_dir NEW_FOLDER.")
     model = convert_checkpoint(args.source, args.output_dir, args.num_attention_heads)
     print(f"{type(model).__name__}, {model.num_parameters():,} parameters, written to {args.output_dir}")

@@ -55,9 +55,11 @@ def load_model(model_class: Any, checkpoint: str, **opening: Any) -> PreTrainedM
         model, found = model_class.from_pretrained(checkpoint, output_loading_info=True, **opening)
     new = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
     if opening.get("ignore_mismatched_sizes"):  # heads of the same size become new, too
-        for head, part in heads_of(model).items():
-            new |= {f"{head}.{name}" for name in part.state_dict()}
-    report("New weights, drawn at random", new)
+        new |= names_in_heads(model)
+    if new and new <= names_in_heads(model):
+        logger.warning("New classification head (normal before fine-tuning).")
+    else:
+        report("New weights, drawn at random", new)
     report("Weights left out", found["unexpected_keys"])
     return model
 
@@ -76,6 +78,11 @@ def heads_of(model: PreTrainedModel) -> dict[str, torch.nn.Module]:
     others += [part for part in model.children() if isinstance(part, LanguageModelHead)]
     parts = {name: part for name, part in model.named_children() if all(part is not other for other in others)}
     return {name: part for name, part in parts.items() if any(True for _ in part.parameters())}
+
+
+def names_in_heads(model: PreTrainedModel) -> set[str]:
+    """The names of the weights of `heads_of`."""
+    return {f"{head}.{name}" for head, part in heads_of(model).items() for name in part.state_dict()}
 
 
 def reset_heads(model: PreTrainedModel) -> None:

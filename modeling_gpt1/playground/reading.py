@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from tokenization import GPT1Tokenizer, TraversalCollator, open_tokenizer
 from tokenization.errors import UserError
@@ -115,11 +115,10 @@ def open_model(source: str, name: str) -> Opened:
         PlaygroundError: the model is not a GPT-1, or its weights or tokenizer are missing or do not fit.
     """
     folder = source if Path(source).is_dir() else snapshot_download(source, allow_patterns=NEEDED_FILES)
+    model_type = PreTrainedConfig.get_config_dict(folder)[0].get("model_type")
+    if model_type not in (GPT1Config.model_type, *GPT1Config.translated_types):
+        raise PlaygroundError(f"“{name}” is of type “{model_type}”. This page opens gpt1, openai-gpt and gpt2 models.")
     config, _ = GPT1Config.get_config_dict(folder)
-    if config.get("model_type") != GPT1Config.model_type:
-        raise PlaygroundError(
-            f"“{name}” is of type “{config.get('model_type')}”. This page opens gpt1, openai-gpt and gpt2 models."
-        )
     model_class = _class_as_saved(config)
     model, loaded = model_class.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
     if loaded["missing_keys"]:

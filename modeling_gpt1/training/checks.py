@@ -1,13 +1,17 @@
 """Checks of what a trainer is given, before any work is done."""
 
+import inspect
+from collections.abc import Iterable
 from typing import Any
 
-from transformers import DataCollatorWithPadding, TrainingArguments, default_data_collator
+from transformers import DataCollatorWithPadding, Trainer, TrainingArguments, default_data_collator
 from transformers.trainer_utils import has_length
 
 from tokenization import TraversalCollator
 from tokenization.errors import UserError
 from tokenization.wording import nearest
+
+from .arguments import GPT1TrainingArguments
 
 
 def check_kinds(model: Any, args: Any) -> None:
@@ -19,6 +23,22 @@ def check_kinds(model: Any, args: Any) -> None:
     else:
         return
     raise UserError(f"{what}. Pass a model that is open, and a `GPT1TrainingArguments` or its like.")
+
+
+def check_names(names: Iterable[str], args: TrainingArguments | None) -> None:
+    """Refuses names that `Trainer` does not take, if they belong to its arguments or are those of earlier releases."""
+    kind = GPT1TrainingArguments if args is None else type(args)
+    of_trainer = inspect.signature(Trainer.__init__).parameters
+    for name in names:
+        if name in of_trainer:
+            continue
+        if name in kind.__dataclass_fields__:
+            how = f"Pass it to the arguments: `args={kind.__name__}(…, {name}=…)`"
+        elif name == "tokenizer":
+            how = "Pass it as `processing_class`"
+        else:
+            continue  # Python names it
+        raise UserError(f"The trainer takes no `{name}`. {how}.")
 
 
 def check_rows(argument: str, rows: Any, collator: Any) -> None:

@@ -29,7 +29,7 @@ from ..hub.push import check_right_to_write, explained, log_failure, upload_resu
 from ..loss_gpt1 import count_items, count_labels, task_loss, task_losses
 from .arguments import check_arguments, direction_of_score, seed_of_data
 from .card import write_model_card
-from .checks import check_adapter, check_best_score, check_kinds, check_rows
+from .checks import check_adapter, check_best_score, check_kinds, check_names, check_rows
 from .class_weights import weights_of_classes
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
@@ -51,6 +51,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
         check_kinds(model, args)
+        check_names(kwargs, args)
         if args is not None:
             check_arguments(args)
             check_launch(args)

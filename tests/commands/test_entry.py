@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -78,6 +79,19 @@ def test_an_unknown_command_is_refused_in_a_sentence(name, hint, capsys):
         entry.main([name, "--help"])
     assert end.value.code == 2
     assert capsys.readouterr() == ("", f"gpt1: unknown command {name!r}; {hint}. See gpt1 --help.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "same"), [(["help"], ["--help"]), (["help", "plot"], ["plot", "--help"])], ids=["help", "help plot"]
+)
+def test_help_is_a_command_too(words, same, capsys):
+    printed = []
+    for given in (words, same):
+        with suppress(SystemExit):
+            entry.main(given)
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert printed[0].startswith("usage: gpt1 ")
 
 
 def test_the_module_starts_like_the_script(capsys, monkeypatch):

@@ -364,7 +364,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     command = [*data, *training(output, *saving), "--resume_from_checkpoint", "auto"]
     finetune.main(command)
     lines = [line for line in caplog.messages if not line.startswith(("step ", "--test_file is checked"))]
-    assert lines[0].startswith("New weights, drawn at random: task_head.score.bias, task_head.score.weight.")
+    assert lines[0] == "New classification head (normal before fine-tuning)."
     model = GPT1DoubleHeadsModel.from_pretrained(output)
     about = f"{model.num_parameters():,} parameters, from {start}; on CPU, float32"
     assert lines[1] == f"model: GPT1DoubleHeadsModel, {about}"
@@ -402,7 +402,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert "\nweight_decay: 0.01\n" in (output / "run.yaml").read_text(encoding="utf-8")
     assert "| weight_decay | 0.01 |" in (output / "README.md").read_text(encoding="utf-8")
     assert f"; resumed from {output / 'checkpoint-1'}" in "".join(caplog.messages)
-    assert "New weights" not in caplog.text  # its head is that of the checkpoint
+    assert "New classification head" not in caplog.text  # its head is that of the checkpoint
     assert f" parameters, from {output / 'checkpoint-1'}; on CPU" in "".join(caplog.messages)
     assert [line for line in caplog.messages if line.startswith("step 2/2 · loss ")]
     assert not [*output.glob("eval_results.json"), *output.glob("predictions*")]  # of the weights before

@@ -26,6 +26,11 @@ WRONG = [
     ([*TEXT, "--lr_scheduler_type=slow"], "slow is not a valid", "'linear'"),
     (["finetune", "--epochs", "3"], "unknown flag --epochs (did you mean '--num_train_epochs'?)"),
     (["finetune", "--lora_rank", "4"], "unknown flag --lora_rank (did you mean '--lora_r'?)"),  # not --local_rank
+    (["finetune", "--overwrite_output_dir"], "a run never overwrites another; pass another --output_dir"),
+    (["pretrain", "--overwrite_output_dir", "true"], "a run never overwrites another; pass another --output_dir"),
+    (["finetune", "run.yaml"], "no flag takes 'run.yaml'. A file of settings is given as --config run.yaml"),
+    (["convert", "{0}/model"], "No --output_dir was given. Write: gpt1 convert FOLDER --output_dir NEW_FOLDER"),
+    (["convert", "--output_dir", "{0}/out"], "No folder to convert was given"),
     (["finetune", "--task", "rte", "--learning_rate", "fast", *START], "--learning_rate", "'fast'"),
     (["finetune", "--task", "rte", "--eval_strategy", "step", *START], "--eval_strategy", "'step'", "'steps'"),
     ([*TEXT, "--hiddensize", "8"], "unknown flag --hiddensize; for a new", "--config_overrides hidden_size=VALUE"),

@@ -262,7 +262,7 @@ def test_the_command_converts_a_folder(release, tmp_path, capsys):
     folder, theirs = release
     ours, openai = str(tmp_path / "gpt1"), str(tmp_path / "openai")
     convert.main(["--source", str(folder), "--output_dir", ours, "--num_attention_heads", "4"])
-    convert.main(["--source", ours, "--output_dir", openai])
+    convert.main([ours, "--output_dir", openai])
     written = [line for line in capsys.readouterr().out.splitlines() if "written" in line]
     parameters = f"{theirs.num_parameters():,} parameters"
     assert written == [

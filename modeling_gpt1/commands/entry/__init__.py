@@ -53,6 +53,8 @@ def main(arguments: list[str] | None = None) -> None:
     print_any_text()
     words = sys.argv[1:] if arguments is None else arguments
     name, *words = words or ["--help"]
+    if name == "help":  # gpt1 help finetune
+        name, *words = [*words[:1], "--help", *words[1:]]
     if name in QUESTIONS:
         with one_sentence(name, debug=False):
             print(answer_to(name), flush=True)

@@ -81,7 +81,7 @@ def test_a_head_of_other_classes_is_replaced_on_demand(start, caplog):
         model = modeling_gpt1.prepare_finetuning(start[1], other, ignore_mismatched_sizes=True)["model"]
         assert not torch.equal(model.task_head.score.weight, before)
         assert list(model.config.id2label.values()) == [*names]
-        assert caplog.messages[-1] == "New weights, drawn at random: task_head.score.bias, task_head.score.weight."
+        assert caplog.messages[-1] == "New classification head (normal before fine-tuning)."
 
 
 def test_layers_start_afresh(start):
