@@ -250,7 +250,7 @@ WRONG = [
     ("regression", [MODEL, "{made}/similarity-tuned"], "2 scores, but regression-4 needs 1", "mismatched_sizes"),
     ("multiple_choice", [MODEL, "{wrong}/classes"], "2 scores, but multiple_choice-4 needs 1"),
     ("entailment", [MODEL, "{wrong}/more tokens"], "has 54 tokens, but the model has embeddings for 53"),
-    ("classification", [MODEL, "{made}/bert", "--both_orders"], "both_orders", "classification. Leave it out"),
+    ("classification", [MODEL, "{made}/bert", "--both_orders"], "'classification'", "Leave `both_orders` out"),
 ]
 
 
@@ -267,7 +267,7 @@ def test_a_classifier_whose_task_is_unknown_is_not_evaluated(folders, tmp_path):
     words = [*data_of("entailment", folders), "--do_eval", "--output_dir", str(tmp_path / "out"), "--use_cpu"]
     with pytest.raises(ValueError, match="task head for entailment, named in its config.json, but .* has none"):
         finetune.main([*words, "--model", str(tmp_path / "bert")])
-    with pytest.raises(ValueError, match="bert has no traversal or no columns .* Pass a folder"):
+    with pytest.raises(ValueError, match="bert names no traversal or no columns. Pass --columns, or a folder"):
         predict.main([str(tmp_path / "bert"), "--file", rows_file("entailment", folders)])
 
 
