@@ -437,7 +437,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
         if not lm_coef or "labels" not in inputs:
             return inputs
         counts = count_labels(inputs["labels"])
-        expected_grad = lm_coef / counts.new_tensor(count_items(counts, num_items), dtype=torch.float32)
+        expected_grad = torch.tensor(lm_coef) / count_items(counts, num_items)  # as autograd rounds it
         return {**inputs, "example_weights": counts, "expected_grad": expected_grad}
 
     def begin_run(self) -> None:

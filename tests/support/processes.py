@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import torch
+from accelerate import PartialState
 
+import support.decoders
 import support.families
 import support.finetuning
 import support.pretraining
@@ -35,7 +37,10 @@ RUNS = {
     **dict.fromkeys(
         ("bert choices", "bert both orders", "gpt2 pair", "bart pair", "t5 both orders"), (19, 2, 2, "sequential")
     ),
+    # Decoders with the auxiliary objective: an output matrix of its own, and a soft cap.
+    **dict.fromkeys(("llama on both losses", "gemma2 on both losses"), (19, 2, 2, "sequential")),
 }
+ON_BOTH_LOSSES = " on both losses"
 OF_THREE = ("entailment", "few blocks", "few of a stream", "three files")
 RUNS_OF = {2: tuple(name for name in RUNS if name not in OF_THREE), 3: OF_THREE}  # by the number of processes
 CASES = {"without auxiliary": "entailment"}
@@ -55,6 +60,14 @@ def make_trainer_of_run(name: str, folder: str | os.PathLike, num_processes: int
         # Else DistributedDataParallel puts the gradients in another order after the first update of each start, and
         # a sum of more than two numbers depends on it.
         others["ddp_find_unused_parameters"] = world_size > 2
+    if name.endswith(ON_BOTH_LOSSES):
+        decoder = Path(folder, "decoder")
+        with PartialState(cpu=True).main_process_first():
+            if not decoder.exists():
+                support.decoders.write_decoder(name.removesuffix(ON_BOTH_LOSSES), decoder)
+        parts = support.decoders.prepare_decoder(decoder)
+        rows = support.finetuning.Rows("classification", num_rows)
+        return support.decoders.make_decoder_trainer(parts, folder, batch_size, accumulation, rows)
     if name in support.families.CASES:
         return support.families.make_family_trainer(name, folder, batch_size, accumulation, num_rows)
     if (case := CASES.get(name, name)) in support.finetuning.CASES:

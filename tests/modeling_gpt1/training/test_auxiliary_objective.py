@@ -1,5 +1,6 @@
 """Decoders of other families trained on L3: what the trainer's numbers must not depend on, and what is saved."""
 
+import json
 import subprocess
 import sys
 
@@ -178,33 +179,67 @@ class Blocked:
             raise ImportError(name)
 
 sys.meta_path.insert(0, Blocked())
-from transformers import pipeline
+import torch
+from peft import AutoPeftModelForSequenceClassification
+from transformers import AutoTokenizer, pipeline
+texts = {"text": "ann sees", "text_pair": "a dog"}
 classifier = pipeline("text-classification", sys.argv[1], device="cpu")
-inputs = {"text": "ann sees", "text_pair": "a dog"}
-print(json.dumps([type(classifier.model).__name__, classifier([inputs])[0]]))
+answer = classifier([texts])[0]
+adapted = AutoPeftModelForSequenceClassification.from_pretrained(sys.argv[2], num_labels=2).eval()
+encoded = AutoTokenizer.from_pretrained(sys.argv[2])("ann sees", "a dog", return_tensors="pt")
+with torch.no_grad():
+    scores = adapted(**encoded).logits[0].tolist()
+print(json.dumps([type(classifier.model).__name__, answer, scores]))
 """
 
 
-def open_elsewhere(folder) -> list:
-    """The class and the answer of a pipeline in a process that cannot import this package."""
-    import json
+@pytest.mark.parametrize("task_type", [None, "SEQ_CLS"])
+def test_an_adapter_is_trained_on_both_losses(task_type, folder_of, tmp_path):
+    """Before the first update it changes nothing: the losses are those of the whole model. The matrix is frozen."""
+    peft = pytest.importorskip("peft")
+    parts = prepare_decoder(folder_of("llama"), peft_config=peft.LoraConfig(r=2, task_type=task_type))
+    trainer = make_decoder_trainer(parts, tmp_path / "adapter")
+    logs = training_log(trainer)
+    whole = training_log(make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path / "whole"))
+    trained = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
+    assert logs[0]["lm_loss"] == pytest.approx(whole[0]["lm_loss"], rel=1e-6)
+    assert logs[0]["task_loss"] == pytest.approx(whole[0]["task_loss"], rel=1e-6)
+    assert logs[-1]["lm_loss"] != pytest.approx(whole[-1]["lm_loss"], rel=1e-6)
+    assert {name for name in trained if "lora" not in name} == {
+        "base_model.model.score.modules_to_save.default.weight"
+    }
 
-    command = [sys.executable, "-I", "-c", OPEN_ELSEWHERE, str(folder)]
-    output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
-    return json.loads(output.stdout.splitlines()[-1])
+
+def test_an_adapter_learns_from_the_language_model_loss(folder_of, tmp_path):
+    peft = pytest.importorskip("peft")
+    gradients = []
+    for lm_coef in (0.0, 0.5):
+        parts = prepare_decoder(folder_of("llama"), peft_config=peft.LoraConfig(r=2))
+        trainer = make_decoder_trainer(parts, tmp_path, lm_coef=lm_coef)
+        gradients.append(training_log(trainer)[0]["grad_norm"])
+    assert gradients[0] != pytest.approx(gradients[1], rel=1e-3)
 
 
-def test_the_saved_folder_opens_where_this_package_cannot_be_imported(folder_of, tmp_path):
-    trainer = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path)
-    trainer.train()
-    trainer.save_model()
-    class_name, answer = open_elsewhere(tmp_path)
-    batch = trainer.data_collator([{"a": "ann sees", "b": "a dog"}])
+def test_saved_folders_open_where_this_package_cannot_be_imported(folder_of, tmp_path):
+    """The whole model in a pipeline, and the adapter in PEFT's class."""
+    peft = pytest.importorskip("peft")
+    trainers = {}
+    for kind, peft_config in (("whole", None), ("adapter", peft.LoraConfig(r=2, task_type="SEQ_CLS"))):
+        parts = prepare_decoder(folder_of("llama"), peft_config=peft_config)
+        trainers[kind] = make_decoder_trainer(parts, tmp_path / kind)
+        trainers[kind].train()
+        trainers[kind].save_model()
+    command = [sys.executable, "-c", OPEN_ELSEWHERE, str(tmp_path / "whole"), str(tmp_path / "adapter")]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    class_name, answer, adapter_scores = json.loads(output.stdout.splitlines()[-1])
+    batch = trainers["whole"].data_collator([{"a": "ann sees", "b": "a dog"}])
     with torch.no_grad():
-        scores = trainer.model.eval()(**batch).logits[0].softmax(0)
+        scores = trainers["whole"].model.eval()(**batch).logits[0].softmax(0)
+        expected = trainers["adapter"].model.eval()(**batch).logits[0].tolist()
     assert class_name == "LlamaForSequenceClassification"
     assert answer["label"] == TASK.label_names[scores.argmax()]
     assert answer["score"] == pytest.approx(scores.max().item(), abs=1e-6)
+    assert adapter_scores == pytest.approx(expected, abs=1e-6)
 
 
 # ---- Ways of training
