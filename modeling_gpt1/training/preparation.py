@@ -4,12 +4,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from transformers import EvalPrediction, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import EvalPrediction, PreTrainedConfig, PreTrainedTokenizerBase
 
 from tokenization.errors import UserError
 from tokenization.rows.tasks import Task, compute_metrics_for, get_task
 
-from ..families import Family, family_of_checkpoint, family_of_config
+from ..families import family_of_checkpoint, family_of_config
 from ..families.adapters import add_adapter
 from ..families.opening import packaged, reset_heads
 from .transfer import keep_first_layers
@@ -31,7 +31,6 @@ def prepare_finetuning(
     trust_remote_code: bool = False,
     peft_config: Any | None = None,
     quantization_config: Any | None = None,
-    lm_coef: float | None = None,
     compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
 ) -> dict[str, Any]:
     """Prepares model, tokenizer, collator and metrics for a task, as keyword arguments of [`GPT1Trainer`].
@@ -47,7 +46,7 @@ def prepare_finetuning(
         tokenizer (`str` or `PreTrainedTokenizerBase`, *optional*): folder, hub id or tokenizer. Default: the model's.
         lm_coef (`float`, *optional*): λ, the weight of the auxiliary language-model loss. Default: GPT-1's own, 0.5,
             and 0 for other families. Above 0, a causal decoder such as Llama's gets the output embeddings of its
-            checkpoint beside the classifier; they are not saved with it.
+            checkpoint beside the classifier; they are not saved with it. `GPT1TrainingArguments.lm_coef` overrides it.
         freeze_lm_head (`bool`): do not train an output matrix that is not the input embeddings.
         max_length (`int`, *optional*): maximum tokens per sequence. Default: the model's number of positions.
         pad_to_multiple_of (`int`, *optional*): pad the length of a batch to a multiple of this.
@@ -61,8 +60,6 @@ def prepare_finetuning(
             task head and the embeddings of the control tokens. Default of its `target_modules`: all linear layers.
         quantization_config (*optional*): open the model in few bits, such as by `BitsAndBytesConfig`, below the
             adapter: QLoRA, section 3 of "QLoRA: Efficient Finetuning of Quantized LLMs" (Dettmers et al., 2023).
-        lm_coef (`float`, *optional*): λ of GPT-1's auxiliary loss, which `GPT1TrainingArguments.lm_coef` overrides.
-            Default: the checkpoint's.
         compute_metrics (`Callable`, *optional*): the metrics, as Trainer takes them. Default: those of the task.
 
     Returns:
@@ -127,8 +124,6 @@ def prepare_finetuning(
     family.complete_task_model(model, tokenizer, collator, max_length)
     if ignore_mismatched_sizes:
         reset_heads(model)
-    if lm_coef is not None:
-        set_lm_coef(family, model, lm_coef)
     if max_length is not None:
         tokenizer.model_max_length = collator.max_length  # kept with the model, so that predictions read as much
     if freeze_lm_head and not lm_coef:
@@ -171,18 +166,6 @@ def check_transfer(
         f"`n_transfer` is {n_transfer}, but only layers of a saved GPT-1 can be reset, which is then trained whole, "
         f"and this is {what}. Leave it out."
     )
-
-
-def set_lm_coef(family: Family, model: PreTrainedModel, lm_coef: float) -> None:
-    """Writes λ into the configuration of a model with both heads."""
-    if family.has_auxiliary_loss(model):
-        model.config.lm_coef = lm_coef
-        model.config.validate()
-    elif lm_coef:
-        raise UserError(
-            f"`lm_coef` is {lm_coef}, but {type(model).__name__} has no language-model head beside the task's, as "
-            "only GPT-1's double heads do. Leave it out."
-        )
 
 
 def set_task(config: PreTrainedConfig, task: Task) -> None:

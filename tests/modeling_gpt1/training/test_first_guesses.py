@@ -50,7 +50,7 @@ def test_a_wrong_lm_coef_is_refused_by_the_preparation(start):
 def test_a_model_of_another_family_has_no_lm_coef(tmp_path):
     write_family("bert", tmp_path / "bert")
     told = refusal(prepare_finetuning, tmp_path / "bert", OWN, lm_coef=0.5)
-    assert "BertForSequenceClassification has no language-model head" in told
+    assert "BertForSequenceClassification does not predict next tokens" in told
 
 
 @pytest.mark.parametrize("name", ["lm_coef", "learning_rate", "class_weights"])
