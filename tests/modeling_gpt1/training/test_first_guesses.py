@@ -47,7 +47,7 @@ def test_a_wrong_lm_coef_is_refused_by_the_preparation(start):
     assert "`lm_coef` is -1" in refusal(prepare_finetuning, start, OWN, lm_coef=-1)
 
 
-def test_a_model_of_another_family_has_no_lm_coef(tmp_path):
+def test_an_encoder_has_no_lm_coef(tmp_path):
     write_family("bert", tmp_path / "bert")
     told = refusal(prepare_finetuning, tmp_path / "bert", OWN, lm_coef=0.5)
     assert "BertForSequenceClassification does not predict next tokens" in told
