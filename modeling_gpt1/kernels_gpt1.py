@@ -8,6 +8,7 @@ AMD EPYC with AVX-512, unless another processor is named.
 Shapes: B sequences of a batch, T tokens, D hidden, H heads; N tokens that a plan computes.
 """
 
+import copy
 import platform
 
 import torch
@@ -197,6 +198,20 @@ class GPT1GrowingLayer(DynamicLayer):
         self.written = self.keys
         self.room.num_written = num_all
         return self.keys, self.values
+
+    def __deepcopy__(self, memo: dict) -> DynamicLayer:
+        """A plain layer with the same keys and values: exporters copy a cache, and take each tensor for an input."""
+        plain = DynamicLayer.__new__(DynamicLayer)
+        memo[id(self)] = plain
+        for name, value in vars(self).items():
+            if name in ("room", "written"):
+                continue
+            if name in ("keys", "values") and isinstance(value, torch.Tensor):
+                value = value.clone(memory_format=torch.contiguous_format)
+            else:
+                value = copy.deepcopy(value, memo)
+            setattr(plain, name, value)
+        return plain
 
     def _has_room(self, num_past: int, num_all: int) -> bool:
         """Whether the tokens so far lie in this layer's room, and the new ones fit behind them."""

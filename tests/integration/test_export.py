@@ -4,10 +4,11 @@ import onnxruntime
 import pytest
 import torch
 from support.tensors import close
-from transformers import GenerationConfig
+from transformers import DynamicCache, GenerationConfig
 from transformers.integrations.executorch import convert_and_export_with_cache, register_dynamic_cache_export_support
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification, GPT1LSTMForCausalLM
+from modeling_gpt1.modeling_gpt1 import CACHE
 
 AUTO = torch.export.Dim.AUTO
 DELIMITER = 99
@@ -27,6 +28,15 @@ def exported(model, batch, **dynamic_shapes) -> torch.nn.Module:
     every_size = {name: dict.fromkeys(range(batch[name].dim()), AUTO) for name in ("input_ids", "attention_mask")}
     program = torch.export.export(model, (), batch, dynamic_shapes={**every_size, **dynamic_shapes}, strict=False)
     return program.module()
+
+
+@pytest.fixture
+def exported_caches():
+    """Lets `torch.export` take caches, in a way that transformers' exporters cannot go beside."""
+    register_dynamic_cache_export_support()
+    yield
+    torch.utils._pytree._deregister_pytree_node(DynamicCache)
+    torch.fx._pytree._deregister_pytree_flatten_spec(DynamicCache)
 
 
 class TestTorchExport:
@@ -74,8 +84,7 @@ class TestTorchExport:
         with pytest.raises(RuntimeError, match="Similarity reads rows with one delimiter each."):
             program(**{**batch_of((2, 7), seed=0), "input_ids": torch.ones(2, 7, dtype=torch.int64)})
 
-    def test_a_program_with_a_growing_cache_continues(self, tiny_model):
-        register_dynamic_cache_export_support()
+    def test_a_program_with_a_growing_cache_continues(self, tiny_model, exported_caches):
         model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1)
 
         def first_then_rest(shape, seed, num_first):
@@ -103,6 +112,28 @@ class TestTorchExport:
         places = torch.arange(9)
         logits = [program(input_ids=input_ids[:, t : t + 1], cache_position=places[t : t + 1]) for t in range(9)]
         close(torch.cat(logits, dim=1), model(input_ids).logits)
+
+
+@pytest.mark.parametrize("kind", ["Dynamo", "Onnx"])
+def test_an_exported_generation_continues_any_cache(kind, tiny_model):
+    """The graph of a step takes ids, positions, and the cache's keys and values, whatever made them."""
+    exporters = pytest.importorskip("transformers.exporters", reason="transformers has no exporters yet")
+    from transformers.exporters.utils import decompose_for_generation
+
+    exporter, settings = getattr(exporters, f"{kind}Exporter"), getattr(exporters, f"{kind}Config")
+    model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1)
+    sample = {"input_ids": torch.randint(1, 98, (2, 5)), "attention_mask": torch.ones(2, 5, dtype=torch.long)}
+    # `export_for_generation` exports each of these parts; the step alone has a cache with tokens.
+    _, inputs_of_step = decompose_for_generation(model, sample)["decode"]
+    program = exporter().export(model, inputs_of_step, settings(dynamic=True))
+    ids = torch.randint(1, 98, (3, 9))
+    given = {
+        "input_ids": ids[:, 8:],
+        "position_ids": torch.full((3, 1), 8),
+        "attention_mask": torch.ones_like(ids),
+        CACHE: model(ids[:, :8], use_cache=True)[CACHE],
+    }
+    close(program(**given).logits, model(ids).logits[:, 8:])
 
 
 class TestOnnx:

@@ -369,6 +369,20 @@ def test_copies_of_a_growing_cache_stay_apart(caches):
         assert torch.equal(torch.stack(branch.update(*states(1, 3), 0)), torch.stack(expected))
 
 
+def test_a_deep_copy_of_a_growing_cache_is_a_plain_one(caches):
+    """Exporters copy a cache deeply, and take each tensor of its layers for an input."""
+    growing, plain = caches
+    with torch.no_grad():
+        for cache in (growing, plain):
+            cache.update(*states(4, 1), 0)
+    (copied,), (expected,) = copy.deepcopy(growing).layers, plain.layers
+    assert type(copied) is type(expected)
+    assert vars(copied).keys() == vars(expected).keys()
+    assert torch.equal(copied.keys, expected.keys)
+    assert torch.equal(copied.values, expected.values)
+    assert copied.values.untyped_storage().nbytes() == expected.values.untyped_storage().nbytes()
+
+
 def test_a_growing_cache_changes_nothing_in_place_with_gradients(caches):
     growing, _ = caches
     before = growing.layers[0].keys
