@@ -41,12 +41,14 @@ CLEAN = ["ftfy>=6.1"]
 PEFT = ["peft>=0.21"]
 PLAYGROUND = ["gradio>=6.31,<7"]
 # spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'. ONNX, minicons and
-# surprisal are tools that the models are tested with. ipykernel, nbclient and nbformat run the tutorial notebook.
+# surprisal are tools that the models are tested with. FastAPI, trackio and wandb are those of two pages. ipykernel,
+# nbclient and nbformat run the tutorial notebook.
 TEST = [
     *EVAL,
     *CLEAN,
     *PEFT,
     *REPRODUCE,
+    "fastapi>=0.120",
     "hypothesis>=6.140",
     IMPORT_LINTER,
     "ipykernel>=6.29",
@@ -64,6 +66,8 @@ TEST = [
     "statsmodels>=0.15",
     "surprisal>=0.1.7",
     "tensorboard>=2.18",
+    "trackio>=0.30",
+    "wandb>=0.25",
 ]
 
 setup(

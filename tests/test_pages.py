@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,9 @@ OPINIONS = "dull gripping slow lovely silly fine".split()  # every second one pr
 NEEDED = {
     "gpt1 evaluate": "lm_eval",
     "hyperparameter_search": "optuna",
+    "fastapi": "fastapi",
+    'report_to="trackio"': "trackio",
+    'report_to="wandb"': "wandb",
     "statsmodels": "statsmodels",
 }  # packages of extras, by what uses them
 SIZES = {"n_embd": 32, "n_layer": 1, "n_head": 2}
@@ -137,8 +141,8 @@ def visit(stand_ins, runs, tmp_path, monkeypatch):
             if not re.search(rf"--output_dir runs/{run_folder.name}\s", text):
                 shutil.copytree(run_folder, tmp_path / "folder" / "runs" / run_folder.name)
         for what, package in NEEDED.items():
-            if what in text:
-                pytest.importorskip(package)
+            if what in text and find_spec(package) is None:  # an import would read the page's settings too early
+                pytest.skip(f"{package} is not installed")
         if "gpt1 evaluate" in text:
             monkeypatch.setattr("modeling_gpt1.evaluation.local_rows.all_tasks", few_tasks)
         monkeypatch.chdir(tmp_path / "folder")
@@ -164,7 +168,7 @@ def test_commands_that_are_not_run_take_their_arguments(visit, monkeypatch):
     for arguments in given:
         # Without a GPU, Trainer takes half precision together with this flag only.
         parse([*arguments, "--use_cpu"] if {"--bf16", "--preset"} & {*arguments} else arguments, monkeypatch)
-    assert len(given) == 24
+    assert len(given) == 25
 
 
 def test_no_block_is_overlooked_and_what_is_made_smaller_stands_in_a_page():
