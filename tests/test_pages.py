@@ -105,7 +105,8 @@ def configuration(name: str) -> str:
 def write_own_files(folder: Path) -> None:
     stars = ("one", "two", "three", "four", "five")
     for name in ("reviews.csv", "held_out.csv"):
-        write_rows(folder / name, [{"body": body, "stars": of} for body, of in zip(SENTENCES, stars, strict=True)])
+        rows = [{"body": body, "stars": of} for body, of in zip(SENTENCES, stars, strict=True)]
+        write_rows(folder / name, rows * 2)
     # With the columns of every task that a page predicts.
     columns = ("body", "sentence", "sentence1", "sentence2")
     write_rows(folder / "new.csv", [dict.fromkeys(columns, sentence) for sentence in SENTENCES])

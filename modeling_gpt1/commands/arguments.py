@@ -1,5 +1,7 @@
 """The parser of the commands: it reads words and settings files, and looks at no other file, model or device."""
 
+import csv
+import io
 import json
 import os
 import re
@@ -201,7 +203,10 @@ class CommandParser(HfArgumentParser):
         self.check_flags([f"--{name}" for name in settings], f"--config {file}: ")
         words = []
         for name, value in settings.items():
-            if isinstance(value, list):
+            takes_several = self._option_string_actions[f"--{name}"].nargs in ("+", "*")
+            if isinstance(value, dict) and takes_several:
+                words += self.words_of_list(name, pairs_of(value))
+            elif isinstance(value, list):
                 words += self.words_of_list(name, [str(item) for item in value])
             elif value is not None:  # otherwise the default stays
                 words.append(f"--{name}={self.word_of(name, value)}")
@@ -312,6 +317,16 @@ def merge_overrides(*overrides: str) -> str:
         field = pair.partition("=")[0]
         pair_of_field[field] = pair
     return ",".join(pair_of_field.values())
+
+
+def pairs_of(mapping: dict[str, Any]) -> list[str]:
+    """A mapping of a settings file as on the command line: `choices: [a, "b,c"]` becomes `choices=a,"b,c"`."""
+    pairs = []
+    for key, value in mapping.items():
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(value if isinstance(value, list) else [value])
+        pairs.append(f"{key}={line.getvalue()}")
+    return pairs
 
 
 def put_packaged_models(arguments: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from modeling_gpt1.commands import completion, models
 from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.commands.entry import COMMANDS
+from modeling_gpt1.commands.finetune.arguments import parse_columns
 from modeling_gpt1.commands.models import check_model
 from modeling_gpt1.commands.reproduce import parse_arguments
 
@@ -82,6 +83,15 @@ def test_a_list_of_the_file_does_not_swallow_a_word(write):
     parser.add_argument("folder")
     read, _ = parser.parse_known_args(["out", "--config", write("file: a.csv\ncolumns: [text=a]\n")])
     assert (read.folder, read.columns) == ("out", ["text=a"])
+
+
+def test_columns_may_be_a_mapping_of_the_settings_file(write):
+    """Also with several columns of a role, and with a comma in the name of one."""
+    path = write('columns:\n  context: "a, b"\n  choices: [first, "second, last"]\n  label: answer\n')
+    words = ["--config", str(path), "--traversal", "multiple_choice", "--train_file", "a.csv", "--model", "b"]
+    _, data, _ = parser_of("finetune").read([*words, "--output_dir", "c"])
+    columns = {"context": "a, b", "choices": ["first", "second, last"], "label": "answer"}
+    assert parse_columns(data.columns) == columns
 
 
 def test_settings_of_experiments_have_those_of_fine_tuning(write):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import support.refusals
 import torch
+import yaml
 from support.files import read_rows, write_rows
 from support.finetuning import resumes_after
 from support.hub_code import HUB_CODE
@@ -716,6 +717,20 @@ def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_
     evaluation = ["--model", str(output), "--validation_file", file, "--do_eval", "--use_cpu"]
     finetune.main([*evaluation, "--output_dir", str(tmp_path / "scores"), "--metric_name", "f1_macro"])
     assert read_json(tmp_path / "scores" / "eval_results.json")["eval_f1_macro"] == 1
+
+
+def test_a_share_of_the_training_rows_is_held_out_and_evaluated(tokenizer_folder, tmp_path, caplog):
+    file = write_rows(tmp_path / "rows.jsonl", ROWS["classification"] * 8)
+    settings = {"train_file": file, "traversal": "classification", "validation_split": 0.25, "do_eval": True}
+    settings["columns"] = dict(pair.split("=") for pair in COLUMNS["classification"])
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    words = ["--config", str(tmp_path / "run.yaml"), *fresh_model(tokenizer_folder), *training(tmp_path / "out")]
+    finetune.main(words)
+    predicted = read_predictions(tmp_path / "out" / "eval_predictions.jsonl")
+    assert [record["index"] % 2 for record in predicted].count(0) == 2  # of each class
+    assert len(predicted) == 4
+    assert f"train: 12 rows of {file} (happy 6, sad 6)" in caplog.text
+    assert f"eval: 4 rows of {file} (happy 2, sad 2)" in caplog.text
 
 
 def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path):

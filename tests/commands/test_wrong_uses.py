@@ -113,6 +113,15 @@ WRONG = [
     ([*FILES, *START, "--report_to", "wandb"], "--report_to wandb cannot be used", "`pip install wandb`. Or pass"),
     ([*TEXT, "--report_to", "wandb"], "--report_to wandb cannot be used", "`pip install wandb`. Or pass --report_to"),
     ([*TEXT, "--report_to", "wanb"], "--report_to wanb cannot be used: wanb is not supported, only "),
+    ([*FILES, *START, "--validation_split", "0.2"], "--validation_split 0.2 holds rows out", "Pass --do_eval, or"),
+    ([*FILES, *START, "--validation_split", "20"], "--validation_split is 20.0, but the share", "between 0 and 1"),
+    ([*FILES, *START, "--validation_split", "dev"], "dev names a split of --dataset_name", "such as 0.2, or --valid"),
+    (
+        [*FILES, *START, "--validation_split", "0.2", "--validation_file", "{0}/train.csv"],
+        "--validation_split 0.2 and --validation_file were both given",
+        "Leave one of them out",
+    ),
+    (["finetune", "--task", "sst2", *START, "--validation_split", "0.2"], "--task sst2 brings its own rows", "Leave"),
     ([*FILES, *START, "--delimiter", "::"], "--delimiter is '::'", "Pass one character, or the word tab"),
     (
         [*TEXT, "--family", "bert", "--metric_for_best_model", "perplexity"],

@@ -14,6 +14,7 @@ from ..errors import UserError
 from ..wording import counted, listed, nearest
 from .columns import PLACE, check_columns, column_list
 from .files import read_file
+from .held_out import check_share, hold_out
 from .labels import (
     check_lists_hold_classes,
     class_names,
@@ -41,6 +42,8 @@ def load_files(
     delimiter: str | None = None,
     skip_bad_rows: bool = False,
     hide_unknown_labels: bool = False,
+    validation_split: float | None = None,
+    seed: int = 42,
 ) -> tuple[Task, DatasetDict]:
     """Reads your own files into a task that describes them, and their rows by split with class ids as labels.
 
@@ -63,6 +66,9 @@ def load_files(
             Default: they are refused, all at once.
         hide_unknown_labels: whether labels of test that cannot be used become None, with a warning. Default: they are
             refused.
+        validation_split: share of the train split, between 0 and 1, that becomes the validation split. Each class
+            gives its share. Default: none.
+        seed: of the draw of these rows.
 
     Raises:
         ValueError: files, columns or labels are not what the task needs.
@@ -71,6 +77,9 @@ def load_files(
     columns = {"label": "label", **columns}
     _check_columns_are_used_once(columns)
     _check_files(files)
+    if validation_split is not None:
+        check_share(validation_split)
+        _check_can_hold_out(files)
     needed = _names_of(columns)
     splits = [_open_split(name, rows, delimiter, needed) for name, rows in files.items()]
     has_classes = not regression and not TRAVERSALS[traversal].has_choices
@@ -83,7 +92,15 @@ def load_files(
         raise UserError(f"{splits[0].source} has {classes}, but `num_labels` is {num_labels}. Correct one of them.")
     for split in splits:
         own.write_labels(split, task, skip_bad_rows, hide_unknown_labels)
-    return task, DatasetDict({split.name: split.rows for split in splits})
+    rows_of_splits = {split.name: split.rows for split in splits}
+    if validation_split is not None:
+        train = rows_of_splits["train"]
+        is_one_class = has_classes and not task.multi_label
+        classes = train[task.columns["label"]][:] if is_one_class else None
+        rows_of_splits["train"], rows_of_splits["validation"] = hold_out(
+            train, validation_split, seed, classes, next(split.source for split in splits if split.name == "train")
+        )
+    return task, DatasetDict(rows_of_splits)
 
 
 def _check_columns_are_used_once(columns: dict[str, str | list[str]]) -> None:
@@ -91,6 +108,13 @@ def _check_columns_are_used_once(columns: dict[str, str | list[str]]) -> None:
     name, times = used.most_common(1)[0]
     if times > 1:
         raise UserError(f"`columns` names the column {name!r} twice. Give each role its own column.")
+
+
+def _check_can_hold_out(files: Mapping[str, Rows]) -> None:
+    if "train" not in files:
+        raise UserError("`validation_split` holds out rows of the train split, but there is none. Pass its file.")
+    if "validation" in files:
+        raise UserError("`validation_split` and a validation file were both given. Leave one of them out.")
 
 
 def _names_of(columns: Mapping[str, str | list[str]]) -> set[str]:

@@ -9,6 +9,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, get_task
 from tokenization.errors import UserError
+from tokenization.rows.held_out import check_share
 from tokenization.rows.traversals import TRAVERSALS
 
 from ... import GPT1TrainingArguments
@@ -61,7 +62,9 @@ class DataArguments:
     dataset_name: str | None = HfArg(default=None, help="Data set of the hub or its folder, in place of files.")
     dataset_config_name: str | None = HfArg(default=None, help="Configuration of --dataset_name.")
     train_split: str = HfArg(default="train", help="Split of --dataset_name to train on.")
-    validation_split: str = HfArg(default="validation", help="Split of --dataset_name to evaluate on.")
+    validation_split: str = HfArg(
+        default="validation", help="Share of the training rows to evaluate on, such as 0.2, or a split's name."
+    )
     test_split: str = HfArg(default="test", help="Split of --dataset_name to predict.")
     traversal: str | None = HfArg(
         default=None,
@@ -92,10 +95,12 @@ class DataArguments:
     def __post_init__(self):
         files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
         self.files = {split: file for split, file in files.items() if file is not None}
+        self.validation_share = as_share(self.validation_split)
         if self.task is not None:
             self.traversal = self.traversal_of_task()
         else:
             self.check_source()
+        self.check_validation()
         parse_columns(self.columns)
 
     def traversal_of_task(self) -> str:
@@ -126,8 +131,28 @@ class DataArguments:
             "data as --train_file, --validation_file or --test_file, or as --dataset_name."
         )
 
+    def check_validation(self) -> None:
+        """Checks that the rows to evaluate on have one source."""
+        given = f"--validation_split {self.validation_split}"
+        if self.validation_share is None:
+            if self.validation_split != "validation" and self.dataset_name is None:
+                raise UserError(
+                    f"{given} names a split of --dataset_name, which was not given. Pass the share of the training "
+                    "rows to hold out, such as 0.2, or --validation_file."
+                )
+            return
+        check_share(self.validation_share)
+        if self.task is not None:
+            raise UserError(f"--task {self.task} brings its own rows to evaluate on. Leave {given} out.")
+        if self.validation_file is not None:
+            raise UserError(f"{given} and --validation_file were both given. Leave one of them out.")
+        if self.train_file is None and self.dataset_name is None:
+            raise UserError(f"{given} holds out rows of --train_file. Pass it, or leave --validation_split out.")
+
     def source_of(self, split: str) -> str:
         """The file of a split, or its name."""
+        if split == "validation" and self.validation_share is not None:
+            split = "train"
         return self.files.get(split, f"split {split!r}")
 
     def complete(self, config: PreTrainedConfig, is_training: bool) -> dict[str, str | list[str]]:
@@ -146,6 +171,14 @@ class DataArguments:
                 "column for each role, such as --columns text=review label=stars."
             )
         return columns
+
+
+def as_share(validation_split: str) -> float | None:
+    """The share of the training rows to hold out; `None`: the text is the name of a split."""
+    try:
+        return float(validation_split)
+    except ValueError:
+        return None
 
 
 def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
@@ -177,6 +210,7 @@ BASICS = {
         "train_file",
         "validation_file",
         "test_file",
+        "validation_split",
         "traversal",
         "columns",
         "regression",

@@ -45,6 +45,7 @@ KEPT_AT_A_RESUME = (
     "dataset_name",
     "dataset_config_name",
     "train_split",
+    "validation_split",
     "max_train_samples",
     "max_length",
     "columns",
@@ -112,6 +113,11 @@ class FineTuningRun:
         for name, needed in NEEDED_FOR_PREDICTIONS.items():
             if getattr(args, name) != needed:
                 raise UserError(f"--{name} leaves no predictions to write. Leave it out.")
+        if self.data_args.validation_share is not None and not args.do_eval:
+            split = self.data_args.validation_split
+            raise UserError(
+                f"--validation_split {split} holds rows out to evaluate on. Pass --do_eval, or leave it out."
+            )
         if args.push_to_hub and not args.do_train:
             raise UserError("--push_to_hub uploads a model after training. Pass --do_train, or leave it out.")
 
@@ -203,6 +209,8 @@ class FineTuningRun:
             num_labels=self.data_args.num_labels,
             delimiter=self.data_args.delimiter,
             skip_bad_rows=self.data_args.skip_bad_rows,
+            validation_split=self.data_args.validation_share,
+            seed=seed_of_data(self.args),
         )
 
     def splits_of_the_hub(self) -> dict[str, Dataset]:
@@ -214,6 +222,8 @@ class FineTuningRun:
             "validation": self.data_args.validation_split,
             "test": self.data_args.test_split,
         }
+        if self.data_args.validation_share is not None:
+            del names["validation"]
         return {split: found[name] for split, name in names.items() if name in found}
 
     def check_metric(self) -> None:
