@@ -40,9 +40,9 @@ DOCS = ["mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.30"]
 CLEAN = ["ftfy>=6.1"]
 PEFT = ["peft>=0.21"]
 PLAYGROUND = ["gradio>=6.31,<7"]
-# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'. ONNX, minicons and
-# surprisal are tools that the models are tested with. FastAPI, trackio and wandb are those of two pages. ipykernel,
-# nbclient and nbformat run the tutorial notebook.
+# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'. ONNX, minicons, Sentence
+# Transformers and surprisal are tools that the models are tested with. FastAPI, statsmodels, trackio and wandb are those
+# of some pages. ipykernel, nbclient and nbformat run the tutorial notebook.
 TEST = [
     *EVAL,
     *CLEAN,
@@ -61,6 +61,7 @@ TEST = [
     "pytest>=9",
     "pytest-xdist>=3.6",
     "scikit-learn>=1.5",
+    "sentence-transformers>=6.2",
     "setuptools>=77",  # a test builds the wheel
     "spacy>=3.8,<4",
     "statsmodels>=0.15",

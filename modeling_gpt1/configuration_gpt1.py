@@ -53,8 +53,9 @@ TRAVERSALS = {
     "similarity": TraversalShape(num_sequences=2, num_segments=2, is_symmetric=True),
     "multiple_choice": TraversalShape(num_sequences=None, num_segments=2),
 }
+DOUBLE_HEADS = "DoubleHeadsModel"  # how the names of such classes end
 # The traversal of a checkpoint of openai-gpt or GPT-2, by the end of its class's name.
-TRAVERSALS_OF_CLASS_ENDINGS = {"DoubleHeadsModel": "multiple_choice", "ForSequenceClassification": "classification"}
+TRAVERSALS_OF_CLASS_ENDINGS = {DOUBLE_HEADS: "multiple_choice", "ForSequenceClassification": "classification"}
 # A label or target that no loss counts: `ignore_index` of torch's cross-entropy, which transformers' Trainer and
 # collators take for given.
 IGNORED_LABEL = -100
@@ -148,9 +149,20 @@ class GPT1BaseConfig(PreTrainedConfig):
             if is_of_a_user and not is_replaced:
                 auto_map[name] = reference
         self.auto_map = auto_map
+        self._name_class_of_task_head()
         super().save_pretrained(save_directory, *args, **kwargs)
         if self._auto_class is not None:
             self._save_code(own_modules, save_directory)
+
+    def _name_class_of_task_head(self) -> None:
+        """Names the class with the task head alone beside that with double heads, which opens as both.
+
+        CrossEncoder of Sentence Transformers reads from such a name that a model has classes.
+        """
+        name = (self.architectures or [""])[0]
+        if name.endswith(DOUBLE_HEADS):
+            head = "ForMultipleChoice" if has_choices(self.traversal) else "ForSequenceClassification"
+            self.architectures = [name, name.removesuffix(DOUBLE_HEADS) + head]
 
     def _save_code(self, modules: set[str], save_directory) -> None:
         """Copies the models' files and all that they import. transformers copies what this file imports alone."""
@@ -417,7 +429,7 @@ def check_foreign_fields(config_dict: dict, kind: str, architectures: list[str])
     needed = {}
     if kind == "gpt2":
         needed.update(GPT2_NEEDED)
-    if has_ending(architectures, "DoubleHeadsModel"):
+    if has_ending(architectures, DOUBLE_HEADS):
         needed.update(DOUBLE_HEADS_NEEDED)
     for name, value in needed.items():
         if config_dict.get(name, value) != value:
