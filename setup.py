@@ -41,8 +41,8 @@ CLEAN = ["ftfy>=6.1"]
 PEFT = ["peft>=0.21"]
 PLAYGROUND = ["gradio>=6.31,<7"]
 # spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'. ONNX, minicons, Sentence
-# Transformers and surprisal are tools that the models are tested with. FastAPI, statsmodels, trackio and wandb are those
-# of some pages. ipykernel, nbclient and nbformat run the tutorial notebook.
+# Transformers and surprisal are tools that the models are tested with. FastAPI, statsmodels, trackio and wandb are for
+# programs of the docs. ipykernel, nbclient and nbformat run the tutorial notebook.
 TEST = [
     *EVAL,
     *CLEAN,
