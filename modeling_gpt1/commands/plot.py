@@ -36,7 +36,7 @@ PANELS = {
 }
 HELD_OUT = ("eval_perplexity", "eval_mlm_loss", "eval_denoising_loss")
 # Endings of what an evaluation logs beside its loss and scores.
-NO_SCORES = ("_runtime", "_per_second", "_time", "_task_loss", "_lm_loss")
+NO_SCORES = ("_runtime", "_per_second", "_time", "_task_loss", "_lm_loss", "_lm_perplexity")
 LOGARITHMIC = ("eval_perplexity", "grad_norm")
 ENDINGS = (".png", ".svg", ".pdf")
 LOG = "trainer_state.json"

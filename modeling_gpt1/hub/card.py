@@ -182,7 +182,7 @@ def last_evaluation(
 def metric_types(results: list[dict[str, Any]]) -> list[str]:
     """The hub's names of the metrics, without losses."""
     names = [{"pearson": "pearsonr"}.get(result["name"], result["name"]) for result in results]
-    return list(dict.fromkeys(name for name in names if not name.endswith("loss")))
+    return list(dict.fromkeys(name for name in names if not name.endswith(("loss", "lm_perplexity"))))
 
 
 def evaluation_results(

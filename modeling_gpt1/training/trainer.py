@@ -346,8 +346,9 @@ class GPT1Trainer(_GPT1BaseTrainer):
     `prepare_finetuning(…, lm_coef=0.5)` opens as a classifier is fine-tuned on L3, too.
 
     In the logs `loss` is L3; `task_loss` and `lm_loss` are means of its parts since the last log, over accumulation
-    steps and processes. Evaluation reports exact means over the data set, `eval_loss`, `eval_task_loss` and
-    `eval_lm_loss`, whatever the batch size and the number of processes.
+    steps and processes, and `lm_perplexity` is e to `lm_loss`. Evaluation reports exact means over the data set,
+    `eval_loss`, `eval_task_loss` and `eval_lm_loss`, with `eval_lm_perplexity`, whatever the batch size and the number
+    of processes.
 
     The loss of another family is L2 / N, where N is the number of examples in the whole optimizer step of all
     processes, whatever the model's own loss does: many classifiers of transformers take the mean over a micro-batch,
@@ -447,7 +448,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
             self.family.set_lm_coef(self._own_model.config, self._lm_coef)
 
     def _loss_names(self) -> list[str]:
-        return ["loss", "task_loss", "lm_loss"]
+        return ["loss", "task_loss", "lm_loss", "lm_perplexity"]
 
     def _scores(self, model: torch.nn.Module) -> Callable:
         """What gives the scores of a batch."""
@@ -488,11 +489,14 @@ class GPT1Trainer(_GPT1BaseTrainer):
         losses = {"loss": task_loss + lm_coef * lm_loss, "task_loss": task_loss}
         if lm_coef > 0:
             losses["lm_loss"] = lm_loss
+            losses["lm_perplexity"] = perplexity(lm_loss)
         return losses
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs and self.sums_of_parts is not None:
             logs.update(zip(PARTS, self.means_of_parts(), strict=False))
+        if "lm_loss" in logs:
+            logs["lm_perplexity"] = perplexity(logs["lm_loss"])
         super().log(logs, start_time)
 
 

@@ -230,7 +230,7 @@ class FineTuningRun:
         """Checks the score that chooses the best checkpoint."""
         splits = self.task.validation_splits
         prefixes = [f"{split}_" for split in splits] if len(splits) > 1 else [""]
-        scores = ("loss", *self.task.metrics, "task_loss", "lm_loss")
+        scores = ("loss", *self.task.metrics, "task_loss", "lm_loss", "lm_perplexity")
         runs.check_metric(self.args, [f"{prefix}{score}" for prefix in prefixes for score in scores])
 
     def check_labels(self) -> None:

@@ -148,9 +148,19 @@ class TestEvaluation:
         assert prediction.label_ids.tolist() == [0, 1] * 5 + [0]
         assert prediction.metrics["test_task_loss"] > 0
 
+    def test_the_perplexity_of_the_auxiliary_loss_is_reported(self, tmp_path):
+        metrics = make_finetuning_trainer("entailment", tmp_path, 8, 1).evaluate()
+        assert metrics["eval_lm_perplexity"] == pytest.approx(math.exp(metrics["eval_lm_loss"]), rel=1e-9)
+
+    def test_the_perplexity_of_the_auxiliary_loss_is_logged(self, tmp_path):
+        trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1)
+        trainer.train()
+        first = trainer.state.log_history[0]
+        assert first["lm_perplexity"] == pytest.approx(math.exp(first["lm_loss"]), rel=1e-9)
+
     def test_without_auxiliary_loss_none_is_reported(self, tmp_path):
         metrics = make_finetuning_trainer("entailment", tmp_path, 8, 1, lm_coef=0.0).evaluate()
-        assert "eval_lm_loss" not in metrics
+        assert not {"eval_lm_loss", "eval_lm_perplexity"} & metrics.keys()
         assert metrics["eval_task_loss"] == pytest.approx(metrics["eval_loss"], rel=1e-6)
 
 
