@@ -244,7 +244,7 @@ class GPT1Config(GPT1BaseConfig):
         initializer_range (`float`): standard deviation σ of the initial weights, N(0, σ).
         do_layer_norm_before (`bool`): layer norms are applied at the input of each sub-block instead of after the
             residual sum, with one more after the last block (section 2.3 of GPT-2's paper).
-        rescale_prenorm_residual (`bool`): in a fresh model, draw the projections that end in a residual sum from
+        rescale_prenorm_residual (`bool`): in a new model, draw the projections that end in a residual sum from
             N(0, σ / √N), where N is the number of residual layers, 2 per block (section 2.3 of GPT-2's paper).
         sliding_window (`int`, *optional*): number of tokens that a query sees in a locally banded layer: its own and
             those just before it. GPT-3's paper does not give the number.

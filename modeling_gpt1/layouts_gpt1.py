@@ -210,8 +210,8 @@ def open_base(open_model: Callable, name: str, base: str, config: PreTrainedConf
     lacking = [weight for weight in drawn_anew if ".h." in f".{weight}" or "_embed" in weight]  # no head
     if lacking:
         raise UserError(
-            f"{base}, the base of {name}, is another model now: it lacks or has in other sizes {lacking[0]}. Put back "
-            "the model that the adapter was trained on."
+            f"{base}, the base model of the adapter {name}, has changed: its {lacking[0]} is missing or has another "
+            "size. Put back the model that the adapter was trained on."
         )
     return model
 

@@ -168,7 +168,9 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
                 restart within a row, which without a mask mark several sequences there; an export with mask or cache.
         """
         if torch.compiler.is_exporting() and (use_cache or attention_mask is not None):
-            raise UserError("An LSTM is exported with `use_cache=False` and without `attention_mask`.")
+            raise UserError(
+                "An LSTM cannot be exported with a cache or a mask. Pass `use_cache=False` and no `attention_mask`."
+            )
         check_tokens(self.config, input_ids, inputs_embeds, token_type_ids)
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
@@ -207,7 +209,10 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
             return [None] * len(self.h)
         num_states = sum(isinstance(layer, GPT1LSTMStateLayer) for layer in past_key_values.layers)
         if num_states != len(self.h):
-            raise UserError("An LSTM has no keys and values. Pass `model.transformer.new_state()`, or no cache.")
+            raise UserError(
+                "`past_key_values` is a cache of keys and values, which an LSTM has not. Pass "
+                "`model.transformer.new_state()`, or leave `past_key_values` out."
+            )
         return past_key_values.layers
 
     @staticmethod

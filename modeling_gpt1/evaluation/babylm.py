@@ -102,8 +102,10 @@ def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, P
     if not names:
         return {}
     if data_dir is None:
-        where = "the folder full_eval or fast_eval of its data, https://osf.io/ryjfm"
-        raise UserError(f"The rows of the BabyLM challenge are read from files. Pass as --data_dir {where}.")
+        raise UserError(
+            "The rows of the BabyLM challenge are read from files. Pass the folder full_eval or fast_eval of its data "
+            "(https://osf.io/ryjfm) as --data_dir."
+        )
     asked = set()
     for name in names:
         task = name.removeprefix("babylm").removeprefix("_")
@@ -111,14 +113,19 @@ def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, P
             asked |= FILES.keys() - {AGES}
             continue
         if task not in FILES:
-            raise UserError(f"There is no task {name}. The tasks: {', '.join(f'babylm_{one}' for one in FILES)}.")
+            raise UserError(f"There is no task {name}. Pass one of {', '.join(f'babylm_{one}' for one in FILES)}.")
         if find(task, data_dir) is None:
-            raise UserError(f"babylm_{task} needs {' or '.join(FILES[task])} in {data_dir}.")
+            raise UserError(
+                f"babylm_{task} needs {' or '.join(FILES[task])} in --data_dir {data_dir}. Pass the folder full_eval "
+                "or fast_eval of the challenge."
+            )
         asked.add(task)
     paths = {task: find(task, data_dir) for task in FILES if task in asked}
     found = {task: path for task, path in paths.items() if path is not None}
     if not found:
-        raise UserError(f"{data_dir} has rows of no task. Pass the folder full_eval or fast_eval of the challenge.")
+        raise UserError(
+            f"--data_dir {data_dir} has the rows of no task of the challenge. Pass its folder full_eval or fast_eval."
+        )
     return found
 
 
@@ -208,7 +215,8 @@ def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None)
     accuracies = {group: float(np.mean(of_group)) for group, of_group in right.items()}
     if name == "comps" and len(accuracies) < 4:
         print(
-            f"{path} has {len(accuracies)} of the four files of comps: its score is their mean alone.", file=sys.stderr
+            f"{path} has {len(accuracies)} of the four files of comps: the score is the mean over these.",
+            file=sys.stderr,
         )
     if items[0].ratio is None:
         metrics = {"acc": _mean_accuracy(name, accuracies)}

@@ -58,7 +58,9 @@ class SharedContextLM(HFLM):
     ):
         super().__init__(pretrained, batch_size=batch_size, add_bos_token=add_bos_token, **kwargs)
         if self.backend != "causal":
-            raise UserError(f"{pretrained} has an encoder: it is no causal language model. Use the harness's `hf`.")
+            raise UserError(
+                f"{pretrained} is an encoder-decoder, not a causal language model. Use the harness's own model `hf`."
+            )
         if add_bos_token is None and getattr(self.tokenizer, "has_control_tokens", False):
             self.add_bos_token = False
         # Where a request is too long, its beginning is cut, and said so.

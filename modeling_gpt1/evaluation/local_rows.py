@@ -70,7 +70,10 @@ def specify_tasks(
     for name in names:
         leaves = _leaves(name)
         if not leaves:
-            raise UserError(f"The group {name!r} has settings of its own. Name its tasks, with --num_fewshot.")
+            raise UserError(
+                f"The group {name!r} sets options of its tasks, so it cannot be evaluated with --data_dir or "
+                "--calibrate. Name its tasks, and pass those options as flags, such as --num_fewshot."
+            )
         made = [_make(leaf, data_dir, calibrate) for leaf in leaves]
         specified += [_group_of(name, made)] if _kind(name) == "GROUP" else made
     return specified, names

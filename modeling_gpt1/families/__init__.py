@@ -39,7 +39,9 @@ def family_of_config(config: PreTrainedConfig) -> Family:
     for family in (*FAMILIES.values(), *GENERAL_FAMILIES):
         if family.describes(config):
             return family
-    raise UserError(f"A configuration of type {config.model_type!r} is of no model that is known here. Pass another.")
+    raise UserError(
+        f"No model of this package has a configuration of type {config.model_type!r}. Pass one of another model."
+    )
 
 
 def family_of_checkpoint(checkpoint: str, auto_model: bool = False, trust_remote_code: bool = False) -> Family:
@@ -71,8 +73,8 @@ def family_to_pretrain(checkpoint: str) -> Family:
     model_type, family = _language_model_of(checkpoint)
     if family is None:
         raise UserError(
-            f"{checkpoint} is a model of type {model_type!r}, which is of no family that can be pre-trained here: "
-            f"{', '.join(FAMILIES)}. Pass a model of one of them, or --family to train a fresh one."
+            f"{checkpoint} is a model of type {model_type!r}, which cannot be pre-trained here. Pass a model of one "
+            f"of the families {', '.join(FAMILIES)}, or --family to train a new one."
         )
     return family
 

@@ -37,8 +37,9 @@ def open_task_adapter(auto_class: Any, checkpoint: str, gets_adapter: bool, **op
         return None
     if gets_adapter:
         raise UserError(
-            f"{checkpoint} is an adapter of a {options['config'].model_type}, on which no other can lie. Train it "
-            "without `peft_config`, or save the model that this function opens."
+            f"{checkpoint} is an adapter of a {options['config'].model_type}, to which no second adapter can be "
+            "added. Leave `peft_config` out to train all weights; or open the model without it, save it, and pass "
+            "that folder."
         )
     return open_adapter(auto_class.from_pretrained, checkpoint, base, **options)
 

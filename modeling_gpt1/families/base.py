@@ -215,13 +215,13 @@ class Family(ABC):
             raise UserError(f"{self.model_class.__name__} cannot be built: {error}.") from error
 
     def make_language_model(self, config: PreTrainedConfig) -> PreTrainedModel:
-        """A fresh model to pre-train."""
+        """A new model to pre-train."""
         return self.model_class(config)
 
     def make_task_model(self, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-        """A fresh model with the head of the configuration's task and the tokenizer's vocabulary."""
+        """A new model with the head of the configuration's task and the tokenizer's vocabulary."""
         raise UserError(
-            f"A fresh model was given as a configuration of type {config.model_type!r}, but only GPT-1 is fine-tuned "
+            f"A configuration of type {config.model_type!r} describes a new model, but only a new GPT-1 is fine-tuned "
             "without pre-training. Pass a checkpoint of this model, or a GPT1Config."
         )
 
@@ -244,9 +244,9 @@ class Family(ABC):
         if wanted > most:
             needed = wanted + config.max_position_embeddings - most
             raise UserError(
-                f"Blocks of {wanted} tokens need {needed} positions with {self.name}, but the model has "
-                f"{config.max_position_embeddings}. Give a fresh model max_position_embeddings={needed} "
-                "(`config_overrides`), or make the blocks shorter (`block_length`)."
+                f"Blocks of {wanted} tokens (`block_length`) need {needed} positions with {self.name}, but the model "
+                f"has {config.max_position_embeddings}. Pass a smaller `block_length`, or give a new model "
+                f"max_position_embeddings={needed} (`config_overrides`)."
             )
         return wanted
 
@@ -255,7 +255,7 @@ class Family(ABC):
         if tokenizer.mask_token is not None and tokenizer.cls_token is not None:
             raise UserError(
                 f"The tokenizer writes {tokenizer.cls_token} before each text, as for masked models, but {self.name} "
-                "reads texts alone in training. Give the tokenizer of a model that continues text, such as GPT-1's."
+                "reads texts alone in training. Pass the tokenizer of a model that continues text, such as GPT-1's."
             )
         return tokenizer
 

@@ -39,12 +39,15 @@ def check_same_head(checkpoint: str, config: PreTrainedConfig, task: Task, num_s
     # Names that nobody gave say nothing.
     is_known = task.label_names and not any(re.fullmatch(r"LABEL_\d+", name) for name in names)
     if num_scores != task.num_labels:
-        facts = f"has {num_scores} scores, but {task.name} needs {task.num_labels}"
-    elif is_known and [name.lower() for name in names] != [name.lower() for name in task.label_names]:
-        facts = f"scores the classes {', '.join(names)}, but those of {task.name} are {', '.join(task.label_names)}"
-    else:
-        return
-    raise UserError(f"The task head of {checkpoint} {facts}. Pass `ignore_mismatched_sizes` to train a new head.")
+        raise UserError(
+            f"The task head of {checkpoint} has {num_scores} scores, but {task.name} needs {task.num_labels}. Pass "
+            "`ignore_mismatched_sizes` to train a new head."
+        )
+    if is_known and [name.lower() for name in names] != [name.lower() for name in task.label_names]:
+        raise UserError(
+            f"The task head of {checkpoint} scores the classes {', '.join(names)}, but those of {task.name} are "
+            f"{', '.join(task.label_names)}. Pass `ignore_mismatched_sizes` to train a new head."
+        )
 
 
 # ---- GPT-1
@@ -53,8 +56,10 @@ def check_same_head(checkpoint: str, config: PreTrainedConfig, task: Task, num_s
 def check_collator(config: GPT1Config, data_collator: TraversalCollator) -> None:
     """Checks that the model and a TraversalCollator fit together, and tells it the model's number of labels."""
     if data_collator.traversal != config.traversal:
-        made = f"The collator makes {data_collator.traversal!r} batches, but the model scores {config.traversal!r}"
-        raise UserError(f"{made}. Give both the same `traversal`.")
+        raise UserError(
+            f"The collator makes {data_collator.traversal!r} batches, but the model scores {config.traversal!r}. Give "
+            "both the same `traversal`."
+        )
     if not data_collator.is_of_gpt1:
         raise UserError(
             "The collator's tokenizer has no control tokens, so its sequences have the form of another family. Call "
@@ -86,8 +91,10 @@ def check_labels(data_collator: TraversalCollator, is_regression: bool, num_labe
             "`num_labels` and `problem_type`."
         )
     if data_collator.num_labels not in (None, num_labels):
-        given = f"The collator's `num_labels` is {data_collator.num_labels}, but the model's is {num_labels}"
-        raise UserError(f"{given}. Give both the same number.")
+        raise UserError(
+            f"The collator's `num_labels` is {data_collator.num_labels}, but the model's is {num_labels}. Give both "
+            "the same number."
+        )
     data_collator.num_labels = num_labels
 
 
@@ -125,8 +132,10 @@ def check_collator_of_classifier(model: PreTrainedModel, data_collator: Traversa
     """Checks that a model and a TraversalCollator fit together, and completes each from the other."""
     config = model.config
     if data_collator.is_of_gpt1:
-        made = "The collator makes sequences of GPT-1, with control tokens, but the model is a"
-        raise UserError(f"{made} {type(model).__name__}. Pass it the tokenizer of the model.")
+        raise UserError(
+            "The collator makes sequences of GPT-1, with control tokens, but the model is a "
+            f"{type(model).__name__}. Make the collator with the model's own tokenizer."
+        )
     if has_choices(data_collator.traversal) != type(model).__name__.endswith("ForMultipleChoice"):
         raise UserError(
             f"The collator makes {data_collator.traversal!r} batches, which {type(model).__name__} cannot score. Open "

@@ -76,7 +76,7 @@ class DecoderFamily(ClassifierFamily):
 
 @dataclass(frozen=True)
 class GPT2Family(DecoderFamily):
-    """transformers' own GPT-2, for a fresh model. Its folders open as GPT-1, a configuration of which it is."""
+    """transformers' own GPT-2, for a new model. Its folders open as GPT-1, a configuration of which it is."""
 
     def has_head_for(self, traversal: str, config: PreTrainedConfig) -> bool:
         return True  # GPT-1's

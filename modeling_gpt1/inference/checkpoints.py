@@ -30,8 +30,8 @@ def saved_checkpoints(run_folder: str | Path) -> list[dict]:
         logger.warning(f"The checkpoints chck_… of {folder} are left out. Evaluate one with --model and --revision.")
     if not steps:
         raise UserError(
-            f"{folder} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of "
-            "a run that saved some, or one model with --model."
+            f"{folder} has no checkpoint with a model (checkpoint-<updates>/config.json). Pass the --output_dir of a "
+            "run that saved some, or one model as --model."
         )
     found = []
     for step, path in sorted(steps.items()):
@@ -62,5 +62,8 @@ def number_of_words(text: str) -> int:
         digits, unit = found.groups()
         number = float(digits) * UNITS[unit]
     if number < 1:
-        raise UserError(f"{text!r} is no number of words. Write 500000, 500K, 10M or 1B; several as 1M 2M.")
+        raise UserError(
+            f"{text!r} is no number of words. Write it as 500000, 500K, 10M or 1B; for --save_at_words, several such "
+            "as 1M 2M."
+        )
     return round(number)

@@ -99,7 +99,10 @@ def continue_prompts(
     if "max_length" in options:
         raise UserError("`max_length` would count the prompt, too. Pass `max_new_tokens`.")
     if options.get("return_dict_in_generate"):
-        raise UserError("`return_dict_in_generate` gives no texts. Call `model.generate` for more than texts.")
+        raise UserError(
+            "`return_dict_in_generate` is not for `continue_prompts`, which returns texts. Call `model.generate` for "
+            "more than texts."
+        )
     if not prompts:
         return []
     prompts = list(prompts)

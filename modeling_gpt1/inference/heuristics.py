@@ -160,8 +160,8 @@ def get_heuristic(name: str) -> Heuristic:
         if plain_name(known) == plain_name(name):
             return heuristic
     raise UserError(
-        f"Task {name!r} has no zero-shot heuristic{nearest(name, HEURISTICS)}. Known: {', '.join(HEURISTICS)}. "
-        "For your own data, pass a `Heuristic` to `evaluate_zero_shot` in Python."
+        f"Task {name!r} has no zero-shot heuristic{nearest(name, HEURISTICS)}. Tasks that have one: "
+        f"{', '.join(HEURISTICS)}. For your own data, pass a `Heuristic` to `evaluate_zero_shot` in Python."
     )
 
 
@@ -218,7 +218,9 @@ def _split_to_ask(heuristic: Heuristic, splits: Mapping) -> str:
     for name in names:
         if heuristic.right is not None or are_all_labelled(splits[name], task.columns["label"]):
             return name
-    raise UserError(f"The labels of task {task.name!r} are hidden in {', '.join(names)}. Add one with labels.")
+    raise UserError(
+        f"Task {task.name!r} has no labels in {', '.join(names)}. Add a split with labels to the task's folder."
+    )
 
 
 def _draw(rows, most: int | None, seed: int) -> list[dict]:
@@ -284,18 +286,16 @@ def evaluate_zero_shot(
 def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calibrate: bool) -> None:
     name = heuristic.task.name
     if num_shots and heuristic.has_threshold:
-        raise UserError(f"`num_shots` was given for task {name!r}, whose heuristic has no place for it. Leave it out.")
+        raise UserError(f"Task {name!r} is answered by a threshold, without examples. Leave `num_shots` out.")
     if calibrate and not heuristic.content:
-        raise UserError(f"`calibrate` was given for task {name!r}, whose heuristic has no place for it. Leave it out.")
+        raise UserError(f"The heuristic of task {name!r} cannot be calibrated. Leave `calibrate` out.")
 
-    if heuristic.has_threshold:
-        num_needed = 1
-    else:
-        num_needed = num_shots + 1 if num_shots else 0
-    if num_needed > len(train_rows):
+    if heuristic.has_threshold and not train_rows:
+        raise UserError(f"Task {name!r} needs training rows to choose its threshold on. Pass `train_rows`.")
+    if num_shots and len(train_rows) <= num_shots:
         raise UserError(
-            f"Task {name!r} needs at least {num_needed} training rows here (for the threshold, or to show and one "
-            f"spare), but got {len(train_rows)}. Pass `train_rows`."
+            f"Task {name!r} needs at least {num_shots + 1} training rows to show {num_shots} (`num_shots`) and never "
+            f"a row before itself, but there are {len(train_rows)}. Pass more as `train_rows`."
         )
 
     if heuristic.has_threshold and rows and all(row in train_rows for row in rows):

@@ -40,7 +40,7 @@ def predict_rows(
             for (index, _, record, is_cut), of_row in zip(batch, logits, strict=True):
                 if of_row.isnan().any():
                     raise UserError(
-                        f"The scores of row {index} by {model.name_or_path or type(model).__name__} are no numbers "
+                        f"The scores of row {index} by {model.name_or_path or type(model).__name__} are not numbers "
                         "(NaN). The model's weights are damaged, or its training diverged. Use another checkpoint."
                     )
                 record.update(describe_prediction(of_row, task))

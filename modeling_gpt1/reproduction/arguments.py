@@ -1,5 +1,6 @@
 """Arguments of the experiments: which to run, with which models, tasks and seeds."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,15 +135,29 @@ class ReproduceArguments:
         for flag in ("tasks", "transfer_tasks"):
             setattr(self, flag, [get_task(name).name for name in getattr(self, flag)])
         self.zero_shot_tasks = [get_heuristic(name).task.name for name in self.zero_shot_tasks]
+        for flag in ("tune_learning_rates", "tune_warmups"):
+            check_given_once(flag, getattr(self, flag))
         if self.variants is None:
             self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]
         if "lstm" in self.variants and self.lstm_model is None:
-            raise UserError("The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.")
+            raise UserError(
+                "The variant lstm needs a model. Pass one as --lstm_model, or leave lstm out of --variants."
+            )
         if self.experiments == ["zero_shot"]:
             if not (PRETRAIN in (self.model, self.lstm_model) or self.checkpoints or self.lstm_checkpoints):
-                raise UserError("zero_shot needs a pre-training. Pass its output folder as --checkpoints.")
+                raise UserError(
+                    "--experiments zero_shot evaluates the checkpoints of a pre-training. Pass its output folder as "
+                    "--checkpoints."
+                )
         elif self.model is None:
             raise UserError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
+
+
+def check_given_once(flag: str, values: list) -> None:
+    """Refuses a value that is given twice: conditions of several λ would then have more trials than others."""
+    for value, times in Counter(values).items():
+        if times > 1:
+            raise UserError(f"--{flag} has {value} twice. Write each value once.")
 
 
 def rehearsal_of(arguments: ReproduceArguments) -> ReproduceArguments:

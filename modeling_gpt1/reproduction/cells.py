@@ -333,8 +333,8 @@ def fine_tune(
 
     if not uses_of(task, data_dir):  # told before the training, not hours later
         raise UserError(
-            f"A run of {task} could not be scored: there are no labelled rows in "
-            f"{' and '.join(get_task(task).validation_splits)}. Add them to the task's folder."
+            f"Task {task} has no labelled rows in {' and '.join(get_task(task).validation_splits)} to score a run on. "
+            "Add them to the task's folder."
         )
     try:
         metrics = metrics_of(task, *model, "--do_train")

@@ -16,6 +16,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from tokenization import get_task
 
 from .tables import COLUMNS, LABELS, ROW_LABELS, Cells, describe_scores, show_metric
+from .tuning import exactly
 
 FAMILIES = {"gpt1": "Transformer", "gpt1-lstm": "LSTM"}
 STYLES = {  # told apart without colours, too
@@ -85,7 +86,8 @@ def tuning_curves(tuning: Sequence[Mapping]) -> dict:
             task, variant = condition["task"], condition["variant"]
             note = f"{show_metric(get_task(task).metrics[0])} × 100 on rows held out of training"
             if condition["chosen"] is not None:
-                note += f"; chosen: {condition['chosen']['learning_rate']:g}, {name_of_settings(condition['chosen'])}"
+                rate = exactly(condition["chosen"]["learning_rate"])
+                note += f"; chosen: {rate}, {name_of_settings(condition['chosen'])}"
                 note += where_it_stands(condition)
             panels[f"{LABELS.get(task, task)}: {ROW_LABELS.get(variant, variant)}"] = {"note": note, "curves": curves}
     return {
@@ -102,8 +104,8 @@ def tuning_curves(tuning: Sequence[Mapping]) -> dict:
 
 
 def name_of_settings(trial: Mapping) -> str:
-    name = f"warm-up {trial['warmup_steps']:g}"
-    return name if trial["lm_coef"] is None else f"{name}, λ {trial['lm_coef']:g}"
+    name = f"warm-up {exactly(trial['warmup_steps'])}"
+    return name if trial["lm_coef"] is None else f"{name}, λ {exactly(trial['lm_coef'])}"
 
 
 def where_it_stands(condition: Mapping) -> str:

@@ -252,8 +252,8 @@ def check_memory(rehearsal: Path, jobs: int) -> None:
     needed = jobs * max((peak_memory(read_json(path), place) for path in rehearsal.glob("cells/*.json")), default=0)
     if jobs > 1 and needed > total:
         raise UserError(
-            f"--jobs {jobs} may need {needed / 2**30:.1f} GiB by {rehearsal}, and there are {total / 2**30:.1f}. Pass "
-            "fewer jobs, or delete that folder if it is of other settings."
+            f"--jobs {jobs} may need {needed / 2**30:.1f} GiB of memory, as measured in {rehearsal}, but there are "
+            f"only {total / 2**30:.1f}. Pass fewer jobs, or delete that folder if it was made with other settings."
         )
 
 

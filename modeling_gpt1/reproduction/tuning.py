@@ -42,15 +42,21 @@ class Trial:
     @property
     def flags(self) -> list[str]:
         """The flags of `gpt1 finetune` for it."""
-        words = ["--learning_rate", f"{self.learning_rate:g}", "--warmup_steps", f"{self.warmup_steps:g}"]
+        words = ["--learning_rate", exactly(self.learning_rate), "--warmup_steps", exactly(self.warmup_steps)]
         if self.lm_coef is not None:
-            words += ["--lm_coef", f"{self.lm_coef:g}"]
+            words += ["--lm_coef", exactly(self.lm_coef)]
         return words
 
     @property
     def name(self) -> str:
         """Its settings in the names of files, such as `learningrate0.001-warmupsteps0.1`."""
         return "".join(word.replace("--", "-").replace("_", "") for word in self.flags)[1:]
+
+
+def exactly(number: float) -> str:
+    """A setting as a short text that is read as the same number: `0.002`, `1e-05`, `0.00123456789`."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)
 
 
 def starts_fresh(variant: str) -> bool:

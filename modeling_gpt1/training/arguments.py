@@ -165,7 +165,7 @@ def check_length(args: TrainingArguments) -> None:
         given = getattr(args, name)
         is_default = name == "max_steps" and given == -1
         if given <= 0 and not is_default:
-            raise UserError(f"`{name}` is {given:g}, which trains nothing. Give a number above 0, or leave it out.")
+            raise UserError(f"`{name}` is {given}, which trains nothing. Give a number above 0, or leave it out.")
 
 
 def rows_per_update(args: TrainingArguments) -> int:
@@ -183,13 +183,13 @@ def check_arguments(args: TrainingArguments) -> None:
     check_length(args)
     if getattr(args, "_is_direction_guessed", False):
         raise UserError(
-            f"`metric_for_best_model` is {args.metric_for_best_model!r}, and it is not known whether more of it is "
-            "better. Pass `greater_is_better` as well: True for a score, False for an error."
+            f"`metric_for_best_model` is {args.metric_for_best_model!r}, and it is not known whether a higher value "
+            "is better. Pass `greater_is_better` as well: True for a score, False for an error."
         )
     if args.train_sampling_strategy == "batch_rebalance":
         raise UserError(
-            "`train_sampling_strategy` is 'batch_rebalance', which trains rows twice where they fill no update. Use "
-            "'group_by_length'."
+            "`train_sampling_strategy` is 'batch_rebalance', which trains some rows twice to fill the last update. "
+            "Use 'group_by_length'."
         )
     if args.world_size > 1 and not args.average_tokens_across_devices:
         raise UserError(

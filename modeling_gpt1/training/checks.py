@@ -17,12 +17,9 @@ from .arguments import GPT1TrainingArguments
 def check_kinds(model: Any, args: Any) -> None:
     """Refuses the name of a model, and arguments that are none."""
     if isinstance(model, str):
-        what = f"`model` is {model!r}"
-    elif not isinstance(args, TrainingArguments | None):
-        what = f"`args` is {args!r:.99}"
-    else:
-        return
-    raise UserError(f"{what}. Pass a model that is open, and a `GPT1TrainingArguments` or its like.")
+        raise UserError(f"`model` is {model!r}. Pass an opened model, as `from_pretrained` returns it.")
+    if not isinstance(args, TrainingArguments | None):
+        raise UserError(f"`args` is {args!r:.99}. Pass a `GPT1TrainingArguments` or a `GPT1PretrainingArguments`.")
 
 
 def check_names(names: Iterable[str], args: TrainingArguments | None) -> None:
@@ -46,7 +43,7 @@ def check_rows(argument: str, rows: Any, collator: Any) -> None:
     if rows is None:
         return
     if isinstance(rows, dict):
-        raise UserError(f"`{argument}` has the splits {', '.join(rows)}. Pass one, such as `rows['train']`.")
+        raise UserError(f"`{argument}` has the splits {', '.join(rows)}. Pass one of them: `rows['train']`.")
     if isinstance(rows, str) or hasattr(rows, "iloc"):  # the latter is a table of pandas
         kind = type(rows).__name__
         raise UserError(f"`{argument}` is a {kind}. Pass rows, as `load_files` or `load_blocks` gives them.")

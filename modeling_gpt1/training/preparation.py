@@ -66,9 +66,9 @@ def prepare_finetuning(
         `dict`: `model`, `processing_class`, `data_collator` and `compute_metrics`.
 
     Raises:
-        ValueError: a fresh model without a tokenizer; a task head of another size; `n_transfer` out of range; a model
+        ValueError: a new model without a tokenizer; a task head of another size; `n_transfer` out of range; a model
             of another family that has no head for the task, or positions for fewer than `max_length` tokens;
-            `quantization_config` without an adapter or for a fresh model; `lm_coef` above 0 for a model that predicts
+            `quantization_config` without an adapter or for a new model; `lm_coef` above 0 for a model that predicts
             no next tokens, or whose logits do not follow from its hidden states and output embeddings.
 
     Examples:
@@ -81,7 +81,7 @@ def prepare_finetuning(
         raise UserError(f"`model` is a {type(model).__name__}. Pass a folder, a hub id or a configuration.")
     checkpoint = None if isinstance(model, PreTrainedConfig) else packaged(os.fspath(model))
     if checkpoint is None and tokenizer is None:
-        raise UserError("A fresh model has no tokenizer beside it. Pass one as `tokenizer`.")
+        raise UserError("`model` is a configuration, which has no tokenizer beside it. Pass one as `tokenizer`.")
     if checkpoint is None:
         config = model
         family = family_of_config(config)
@@ -157,15 +157,16 @@ def check_transfer(
     if resets_layers and checkpoint is not None and peft_config is None:
         return
     if peft_config is not None:
-        what = "an adapter, saved without them"
-    elif checkpoint is not None:
-        what = f"a model of type {config.model_type!r}"
-    else:
-        what = "a fresh model"
-    raise UserError(
-        f"`n_transfer` is {n_transfer}, but only layers of a saved GPT-1 can be reset, which is then trained whole, "
-        f"and this is {what}. Leave it out."
-    )
+        raise UserError(
+            f"`n_transfer` is {n_transfer}, but an adapter is saved without the layers that would be reset. Leave "
+            "`n_transfer` out, or train the whole model."
+        )
+    if checkpoint is not None:
+        raise UserError(
+            f"`n_transfer` is {n_transfer}, but only layers of a GPT-1 can be reset, and this is a model of type "
+            f"{config.model_type!r}. Leave it out."
+        )
+    raise UserError(f"`n_transfer` is {n_transfer}, but a new model has no trained layers to keep. Leave it out.")
 
 
 def set_task(config: PreTrainedConfig, task: Task) -> None:

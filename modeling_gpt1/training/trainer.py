@@ -252,7 +252,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         is_more_better = direction_of_score(score)
         if is_more_better is None:
             raise UserError(
-                f"The objective is {score!r}, and it is not known whether more of it is better. Pass "
+                f"The objective is {score!r}, and it is not known whether a higher value is better. Pass "
                 "`compute_objective` and `direction`."
             )
         return score, "maximize" if is_more_better else "minimize"
@@ -518,8 +518,10 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
 
     def _check(self, model: torch.nn.Module) -> PreTrainedModel:
         if not self._has_own_loss:
-            told = f"{type(self).__name__} computes its loss itself, so it cannot call `compute_loss_func`"
-            raise UserError(f"{told}. Leave it out, or override `compute_loss` in a subclass.")
+            raise UserError(
+                f"{type(self).__name__} computes its loss itself, so it cannot call `compute_loss_func`. Leave it "
+                "out, or override `compute_loss` in a subclass."
+            )
         return super()._check(model)
 
     def _check_model(self, model: PreTrainedModel) -> None:

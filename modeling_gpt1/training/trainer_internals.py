@@ -222,7 +222,9 @@ class ResumableTrainer(Trainer):
         if is_shared:
             share_rows(loader)
         if is_training and drops and has_length(loader) and len(loader) == 0:
-            raise UserError("`dataloader_drop_last` drops all rows: they fill no batch. Leave it out.")
+            raise UserError(
+                "`dataloader_drop_last` drops all rows, because they are fewer than a batch. Leave it out."
+            )
         return loader
 
     def _track_num_input_tokens(self, inputs):

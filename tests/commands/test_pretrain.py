@@ -405,7 +405,7 @@ def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
         (["--streaming", "--max_steps=-1"], ["--streaming", "Pass the number of updates as --max_steps"]),
         (["--streaming", "--save_at_words", "1M"], ["--streaming reads text whose words are not counted"]),
         (["--save_at_words", "9", "--dataloader_drop_last", "true"], ["--dataloader_drop_last changes how many"]),
-        (["--save_at_words", "1M,2M"], ["'1M,2M' is no number of words", "10M", "several as 1M 2M"]),
+        (["--save_at_words", "1M,2M"], ["'1M,2M' is no number of words", "10M", "several such as 1M 2M"]),
         (["--max_words", "1M"], ["--max_words 1M", "--max_steps 6", "Leave one"]),
         (
             [*BERT[:2], "--streaming"],

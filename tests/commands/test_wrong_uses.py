@@ -130,7 +130,7 @@ WRONG = [
     ),
     ([*TEXT, "--max_words", "1M", "--num-train-epochs", "2"], "both set the length of the run", "Leave one"),
     (["plot", "{0}", "--output_file", "rev"], "--output_file rev is no .png, .svg or .pdf", "Write one"),
-    ([*TEXT, "--block_length", "1024"], "need 1024 positions", "fresh model max_position_embeddings=1024 (--config_"),
+    ([*TEXT, "--block_length", "1024"], "need 1024 positions", "new model max_position_embeddings=1024 (--config_"),
     (["reproduce", *REPRODUCE[3:]], "No model was given. Pass a pre-trained Transformer as --model"),
     (["reproduce", *REPRODUCE[3:], "--experiments", "zero_shot"], "Pass its output folder as --checkpoints"),
     ([*REPRODUCE, "--experiments", "tuning"], "--experiments", "'tuning'", "'fine_tuning', 'ablations'"),

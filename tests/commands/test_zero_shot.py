@@ -178,7 +178,7 @@ def test_a_split_whose_labels_are_hidden_is_not_evaluated(tmp_path, hidden):
 
     assert load_questions("sst2", str(tmp_path))[0] == "validation"
     (tmp_path / "sst2" / "validation.jsonl").unlink()
-    with pytest.raises(ValueError, match="'sst2' are hidden in test. Add one with labels"):
+    with pytest.raises(ValueError, match="'sst2' has no labels in test. Add a split with labels"):
         load_questions("sst2", str(tmp_path))
     write(tmp_path / "sst2", "test", [row, {**row, "label": 0}])
     write(tmp_path / "sst2", "validation", [row])

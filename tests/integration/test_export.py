@@ -75,7 +75,7 @@ class TestTorchExport:
         program = torch.export.export(model, (ids,), {"use_cache": False}, strict=False).module()
         close(program(ids, use_cache=False).logits, model(ids).logits)
         for more in ({}, {"use_cache": False, "attention_mask": torch.ones_like(ids)}):
-            with pytest.raises(ValueError, match="with `use_cache=False` and without `attention_mask`"):
+            with pytest.raises(ValueError, match="Pass `use_cache=False` and no `attention_mask`"):
                 torch.export.export(model, (ids,), more, strict=False)
 
     def test_a_program_refuses_pairs_without_a_delimiter(self, tiny_model):

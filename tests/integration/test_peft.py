@@ -170,7 +170,7 @@ def test_an_adapter_that_peft_alone_saved(place, kind, tiny_model, tmp_path):
         close(found(**batch).loss, model(**batch).loss)
     base.config.save_pretrained(tmp_path / "adapter" / place)
     tiny_model(own_class, num_hidden_layers=1, **labels).save_pretrained(tmp_path / "base")
-    with pytest.raises(ValueError, match=r"base, the base of .*adapter, is another model now: it lacks .*h\.1\."):
+    with pytest.raises(ValueError, match=r"base, the base model of the adapter .*adapter, has changed: its .*h\.1\."):
         own_class.from_pretrained(tmp_path / "adapter", **({"subfolder": place} if place else {}))
 
 
@@ -339,7 +339,7 @@ def test_an_adapter_of_another_family(tmp_path):
     batch = trainer.data_collator(trainer.train_dataset)
     close(opened(**batch).logits, trainer.model.eval()(**batch).logits)
     told = refusal(lora_trainer, str(tmp_path / "run"), tmp_path / "second")
-    assert "run is an adapter of a bert, on which no other can lie. Train it without `peft_config`, or save" in told
+    assert "run is an adapter of a bert, to which no second adapter can be added. Leave `peft_config` out" in told
 
 
 def test_pre_training_with_an_adapter(tmp_path, plain_tokenizer):
@@ -391,10 +391,10 @@ def test_other_configurations_are_refused(base, given, sentence):
 
 @pytest.mark.parametrize("base", ["gpt1"], indirect=True)
 def test_layers_that_are_reset_are_no_base_of_an_adapter(base):
-    """It would be saved without them; nor has a fresh model layers to keep."""
-    with pytest.raises(ValueError, match="`n_transfer` is 0, .* and this is an adapter, saved without them. Leave it"):
+    """It would be saved without them; nor has a new model layers to keep."""
+    with pytest.raises(ValueError, match="`n_transfer` is 0, but an adapter is saved without the layers .* Leave"):
         prepare_finetuning(base, TASK, n_transfer=0, peft_config=LoraConfig(r=2))
-    with pytest.raises(ValueError, match="`n_transfer` is 7, but only layers of a saved .* and this is a fresh model"):
+    with pytest.raises(ValueError, match="`n_transfer` is 7, but a new model has no trained layers to keep"):
         prepare_finetuning(GPT1Config.from_pretrained(base), TASK, base, n_transfer=7)
 
 

@@ -353,7 +353,7 @@ def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, caps
         (data_dir / "story_cloze" / f"{split}.jsonl").unlink()
     assert reproduce(command("--experiments", "fine_tuning", "--tasks", "mnli", "story_cloze", "--seeds", "1")) == 1
     assert stand_ins() == []
-    unscored = "FAILED, A run of {} could not be scored: there are no labelled rows in {}. Add them to"
+    unscored = "FAILED, Task {} has no labelled rows in {} to score a run on. Add them to"
     first, second, *_ = told(capsys).splitlines()
     assert unscored.format("mnli", "validation_matched and validation_mismatched") in first
     assert unscored.format("story_cloze", "validation") in second
@@ -747,14 +747,16 @@ def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, comma
     monkeypatch.setattr(grid.psutil, "virtual_memory", lambda: SimpleNamespace(total=7 << 30))
     words = ["--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1", "--jobs"]
     assert reproduce(command(*words, "2")) == 0  # 6 of 7 GiB
-    expected = f"--jobs 3 may need 9.0 GiB by {folder}, and there are 7.0. Pass fewer jobs"
+    expected = f"--jobs 3 may need 9.0 GiB of memory, as measured in {folder}, but there are only 7.0. Pass fewer jobs"
     assert expected in refusal(reproduce, command(*words, "3"))
 
 
 @pytest.mark.parametrize(
     ("words", "given", "remedy"),
     [
-        (["--variants", "lstm"], "The variant lstm needs a model", "Pass --lstm_model"),
+        (["--variants", "lstm"], "The variant lstm needs a model", "Pass one as --lstm_model"),
+        (["--tune_learning_rates", "1e-4", "0.0001"], "--tune_learning_rates has 0.0001 twice", "each value once"),
+        (["--tune_warmups", "0.1", "2", "0.1"], "--tune_warmups has 0.1 twice", "each value once"),
         (["--zero_shot_tasks", "mrpc"], "Task 'mrpc' has no zero-shot heuristic", "cola, sst2, race"),
         (["--finetune_arguments", "--data-dir=elsewhere"], "has --data_dir", "Leave it out"),
         (["--finetune_arguments", "--config", "own.yaml"], "has --config", "Leave it out"),

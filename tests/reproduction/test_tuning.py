@@ -49,6 +49,10 @@ def test_the_flags_of_a_trial():
     assert Trial(3e-4, 0.1, 0.0).flags == ["--learning_rate", "0.0003", "--warmup_steps", "0.1", "--lm_coef", "0"]
 
 
+def test_the_flags_of_a_trial_have_all_digits_of_its_rate():
+    assert Trial(0.00123456789, 2.0).flags == ["--learning_rate", "0.00123456789", "--warmup_steps", "2"]
+
+
 # ---- The choice
 
 

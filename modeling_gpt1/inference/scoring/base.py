@@ -115,7 +115,7 @@ class Scorer:
         start_ids: Sequence[int] | None = None,
     ):
         if not hasattr(model, "forward"):
-            raise UserError(f"`model` is {model!r}. Pass a model, such as `from_pretrained` of its class gives.")
+            raise UserError(f"`model` is {model!r}. Pass an opened model, as `from_pretrained` returns it.")
         if tokenizer is not None:
             check_tokenizer(tokenizer)
         self.model = model
@@ -181,7 +181,7 @@ class Scorer:
         for context, wholes in zip(contexts, wholes_of_contexts, strict=True):
             context_ids = next(ids)
             if context and not context_ids and not self.start_ids:
-                logger.warning_once(f"The context {context!r} has no token: the text behind it has nothing before it.")
+                logger.warning_once(f"The context {context!r} has no token: what follows is scored without context.")
             continuations = []
             for whole in wholes:
                 whole_ids = next(ids)
@@ -281,7 +281,10 @@ class Scorer:
                 _log_probs_by_place(alone), _log_probs_by_place(together), rtol=rounding, atol=rounding
             )
         if not self.is_batched:
-            logger.warning(f"{type(self.model).__name__} scores rows in a batch otherwise than alone: they go alone.")
+            logger.warning(
+                f"{type(self.model).__name__} gives a row other scores in a batch than alone: each row is scored "
+                "alone."
+            )
 
     def _predict(self, requests: list[ScoringRequest]) -> dict[Place, list[list[float]]]:
         """Of each continuation a pair for each predicted token: its log-probability, and 1 if it is the best."""

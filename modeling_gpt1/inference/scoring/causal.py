@@ -92,9 +92,8 @@ class CausalLMScorer(Scorer):
         is_masked = family_of_config(model.config).objective == "masked"
         if is_masked or sees_later_tokens:
             raise UserError(
-                f"{type(model).__name__} is not a causal language model: its predictions depend on tokens that come "
-                "after them, as in BERT. Use a model that was trained to continue texts, or score "
-                "with MaskedLMScorer."
+                f"{type(model).__name__} is not a causal language model: like BERT's, its predictions depend on later "
+                "tokens. Pass a model that was trained to continue texts, or use MaskedLMScorer."
             )
         super()._try_model()
 

@@ -417,7 +417,11 @@ def test_wrong_uses_are_refused_with_a_remedy(causal, data_dir, tmp_path):
     for folder, words, told in (
         (data_dir, ["babylm_blimb"], "There is no task babylm_blimb. The tasks: babylm_blimp, babylm_supplement"),
         (data_dir, ["babylm_wug_adj"], "babylm_wug_adj needs wug_adj_nominalization in"),
-        (data_dir / "reading", ["babylm"], "has rows of no task. Pass the folder full_eval or fast_eval"),
+        (
+            data_dir / "reading",
+            ["babylm"],
+            "has the rows of no task of the challenge. Pass its folder full_eval or fast_eval",
+        ),
         (data_dir, ["babylm", "--backend", "masked"], "argument --backend: .*invalid choice: 'masked'"),
         (tmp_path, ["babylm_comps"], "comps has no row in a .jsonl file"),
         (data_dir, ["babylm", "--sentence_prefix"], "--sentence_prefix has no use for the tasks babylm_"),
@@ -425,7 +429,7 @@ def test_wrong_uses_are_refused_with_a_remedy(causal, data_dir, tmp_path):
     ):
         with pytest.raises(ValueError, match=told):
             run(model, folder, tmp_path, "--tasks", *words)
-    with pytest.raises(ValueError, match="Pass as --data_dir the folder full_eval or fast_eval"):
+    with pytest.raises(ValueError, match="Pass the folder full_eval or fast_eval .* as --data_dir"):
         evaluate.main(["--model", model, "--tasks", "babylm", "--output_dir", str(tmp_path)])
 
 

@@ -56,7 +56,9 @@ def test_positions_of_robertas_own_padding():
 def test_a_folder_of_no_family_is_refused(config, tmp_path):
     """It once opened as a GPT-1 of random weights."""
     config.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=f"type {config.model_type!r}, which is of no family .* or --family"):
+    with pytest.raises(
+        ValueError, match=f"type {config.model_type!r}, which cannot be pre-trained here.* or --family"
+    ):
         family_to_pretrain(str(tmp_path))
 
 

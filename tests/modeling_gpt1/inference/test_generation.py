@@ -66,7 +66,7 @@ def test_prompts_that_cannot_be_continued(model, tiny_tokenizer, prompts, messag
         continue_prompts(model, tiny_tokenizer, prompts)
     assert len(generation.encode_prompts(model, tiny_tokenizer, ["the " * 40])[0]) == 40  # as many as fit
     assert continue_prompts(model, tiny_tokenizer, []) == []
-    with pytest.raises(ValueError, match="`return_dict_in_generate` gives no texts. Call `model.generate`"):
+    with pytest.raises(ValueError, match="`return_dict_in_generate` is not for .* Call `model.generate`"):
         continue_prompts(model, tiny_tokenizer, PROMPTS, return_dict_in_generate=True)
     with pytest.raises(ValueError, match="`max_length` would count the prompt, too. Pass `max_new_tokens`"):
         continue_prompts(model, tiny_tokenizer, PROMPTS, max_length=4)

@@ -195,15 +195,15 @@ def test_what_stands_before_a_row_stands_before_the_text_without_content():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("cola", {"train_rows": COLA, "num_shots": 1}, "`num_shots` was .* task 'cola',.* Leave it out"),
-        ("cola", {"train_rows": COLA, "calibrate": True}, "`calibrate` was .* task 'cola',.* Leave it out"),
-        ("dpr", {"calibrate": True}, "`calibrate` was given for task 'dpr',.* Leave it out"),
-        ("sst2", {"train_rows": SST2, "num_shots": 3}, "'sst2' needs at least 4 .* but got 3. Pass `train_rows`"),
+        ("cola", {"train_rows": COLA, "num_shots": 1}, "'cola' is answered by a threshold.* Leave `num_shots` out"),
+        ("cola", {"train_rows": COLA, "calibrate": True}, "'cola' cannot be calibrated. Leave `calibrate` out"),
+        ("dpr", {"calibrate": True}, "'dpr' cannot be calibrated. Leave `calibrate` out"),
+        ("sst2", {"train_rows": SST2, "num_shots": 3}, "at least 4 training rows to show 3 .* are 3. Pass more as"),
         ("sst2", {"rows": []}, "'sst2' was given no rows. Pass `rows` as"),
         ("sst2", {"rows": [SST2[0], {"text": "a", "label": 1}]}, "given a row without sentence. Pass `rows` as"),
         ("sst2", {"train_rows": [{"sentence": "a"}] * 2, "num_shots": 1}, "given a row without label. Pass `rows` as"),
         ("cola", {"rows": COLA, "train_rows": COLA}, "all `rows` are among `train_rows`. Pass other rows"),
-        ("cola", {}, "'cola' needs at least 1 training rows .* but got 0. Pass `train_rows`"),
+        ("cola", {}, "'cola' needs training rows to choose its threshold on. Pass `train_rows`"),
     ],
 )
 def test_a_heuristic_refuses_what_it_has_no_place_for(name, arguments, message):

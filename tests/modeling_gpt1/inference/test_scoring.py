@@ -178,7 +178,7 @@ def test_a_masked_model_that_reads_padding_gets_each_row_alone(plain_tokenizer, 
     scorer = MaskedLMScorer(randomise(AutoModelForMaskedLM.from_config(config)).eval(), tokenizer)
     for _ in range(2):
         assert largest_difference(scorer, make_requests(8, top=80)) < 1e-4
-    assert warnings == ["FNetForMaskedLM scores rows in a batch otherwise than alone: they go alone."]
+    assert warnings == ["FNetForMaskedLM gives a row other scores in a batch than alone: each row is scored alone."]
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "bart"])
@@ -380,7 +380,7 @@ def test_a_context_without_a_token_is_told(tiny_tokenizer, tiny_model, warnings,
     monkeypatch.setattr(base.logger, "warning_once", warnings.append)
     scorer = CausalLMScorer(tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer)), tiny_tokenizer)
     assert scorer.score([("\n", ["the old farmer"])]) == scorer.score([(" ", ["the old farmer"])])
-    assert warnings == ["The context '\\n' has no token: the text behind it has nothing before it."]
+    assert warnings == ["The context '\\n' has no token: what follows is scored without context."]
     line_end = tiny_tokenizer.convert_tokens_to_ids("\n</w>")
     behind = CausalLMScorer(scorer.model, tiny_tokenizer, start_ids=[line_end])
     assert behind.score([("\n", ["the old"])]) == scorer.score_ids([([line_end], scorer.ids_of(["the old"]))])

@@ -117,7 +117,9 @@ class TestEvaluation:
             assert len(trainer.get_train_dataloader()) == 3
             assert trainer.args.dataloader_drop_last is drops
         (whole, expected), (evaluation, prediction) = results
-        with pytest.raises(ValueError, match="`dataloader_drop_last` drops all rows: they fill no batch"):
+        with pytest.raises(
+            ValueError, match="`dataloader_drop_last` drops all rows, because they are fewer than a batch"
+        ):
             make_finetuning_trainer("entailment", tmp_path, 25, 1, dataloader_drop_last=True).get_train_dataloader()
         assert evaluation["eval_rows"] == 11
         assert evaluation["eval_loss"] == whole["eval_loss"]
@@ -195,7 +197,7 @@ class TestFit:
 
     def test_all_splits_at_once_are_refused(self, tmp_path):
         parts, splits = self._trainer(tmp_path), {"train": Rows("classification"), "test": Rows("classification")}
-        with pytest.raises(ValueError, match="has the splits train, test. Pass one, such as"):
+        with pytest.raises(ValueError, match="has the splits train, test. Pass one of them"):
             GPT1Trainer(parts.model, parts.args, parts.data_collator, splits)
         with pytest.raises(ValueError, match="`train_dataset` is a str. Pass rows, as `load_files` or"):
             GPT1Trainer(parts.model, parts.args, parts.data_collator, "rows.csv")
@@ -203,7 +205,7 @@ class TestFit:
         for given, message in (
             ((parts.model, parts.args, parts.data_collator, []), "`train_dataset` has no rows. Pass at least one"),
             ((parts.model, parts.args, None, rows), "has no `input_ids`. Pass the `data_collator` that"),
-            ((parts.model, "runs"), "`args` is 'runs'. Pass a model that is open, and a `GPT1TrainingArg"),
+            ((parts.model, "runs"), "`args` is 'runs'. Pass a `GPT1TrainingArg"),
             (("runs", parts.args), "`model` is 'runs'. Pass a model that is open"),
         ):
             with pytest.raises(ValueError, match=message):
@@ -222,7 +224,7 @@ class TestFit:
             ({"collator": {"pad_to_multiple_of": 64}}, "sequences of up to 128 tokens"),
             ({"collator": {"regression": True}}, r"numbers .*classes. Pass the collator `regression=False`"),
             ({"collator": {"num_labels": 5}}, "`num_labels` is 5, but the model's is 3. Give both"),
-            ({"train_sampling_strategy": "batch_rebalance"}, "trains rows twice .* Use 'group_by_length'"),
+            ({"train_sampling_strategy": "batch_rebalance"}, "trains some rows twice .* Use 'group_by_length'"),
             ({"label_smoothing_factor": 0.1}, "`label_smoothing_factor` is 0.1.*auxiliary objective. Leave it at 0"),
         ],
     )
