@@ -109,7 +109,6 @@ class CommandParser(HfArgumentParser):
         super().__init__(
             classes,
             prog=f"gpt1 {command}",
-            usage=f"gpt1 {command} [FLAGS]",
             description=f"{what[0].upper()}{what[1:]}.",
             epilog=f"{all_flags}--debug shows the traceback of an error.",
             formatter_class=partial(ShortHelp, max_help_position=HELP_COLUMN),
@@ -185,8 +184,14 @@ class CommandParser(HfArgumentParser):
             self._action_groups = []
             for title, names in self.basics.items():
                 self.add_argument_group(title)._group_actions = [actions[name] for name in names]
+        self.usage = " ".join([self.prog, *self.positional_words(), "[FLAGS]"])
         self.print_help()
         self.exit()
+
+    def positional_words(self) -> list[str]:
+        """The words before the flags as the usage line has them: `[folder]` is optional, `runs ...` are several."""
+        forms = {None: "{}", "?": "[{}]", "+": "{} ...", "*": "[{} ...]"}
+        return [forms[action.nargs].format(action.dest) for action in self._actions if not action.option_strings]
 
     def with_settings(self, command_line: list[str]) -> list[str]:
         """The words of the command line, with those of the file of --config before its first flag."""
@@ -290,13 +295,19 @@ def parser_of(command: str) -> CommandParser:
 
 
 def with_flags(parser: CommandParser, text: str) -> str:
-    """A text of the library, which names its own arguments, with the flags of the same names."""
+    """A text of the library, which names its own arguments, with the flags of the same names.
+
+    `use_cpu=True` becomes --use_cpu, and `num_labels=1` becomes --num_labels 1.
+    """
 
     def flag_of(match: re.Match) -> str:
-        flag = f"--{match[1]}"
-        return flag if flag in parser._option_string_actions else match[0]
+        name, value = match.groups()
+        flag = f"--{name}"
+        if flag not in parser._option_string_actions:
+            return match[0]
+        return flag if value in (None, "True") else f"{flag} {value}"
 
-    return re.sub(r"`(\w+)`", flag_of, text)
+    return re.sub(r"`(\w+)(?:=([\w.]+))?`", flag_of, text)
 
 
 def flags_of(words: Iterable[str]) -> list[str]:

@@ -79,7 +79,7 @@ class EvaluationRun:
 
     def __init__(self, args: EvaluationArguments) -> None:
         self.args = args
-        self.run = args.model or args.checkpoints  # as it was given
+        self.given_model = args.model or args.checkpoints
         self.models = args.models()
         self.output = Path(args.output_dir)
         self.revision = f"-{args.revision}" if args.revision else ""
@@ -220,14 +220,16 @@ class EvaluationRun:
             }
             results["n-shot"][name] = 0
             results["asked"].append(name)
-            babylm.write_predictions(self.output, self.run, revision, backend, answer.place, answer.predictions)
+            babylm.write_predictions(
+                self.output, self.given_model, revision, backend, answer.place, answer.predictions
+            )
 
     def answer_of(self, scorer: Scorer, task: str, path: Path) -> babylm.Answer:
         """What a model makes of a task of the challenge."""
         try:
             if task == babylm.AGES:
                 return self.evaluate_ages(path)
-            return babylm.ask_task(scorer, task, path, self.args.max_eval_samples)
+            return babylm.evaluate_task(scorer, task, path, self.args.max_eval_samples)
         except (LookupError, TypeError) as error:  # of rows that lack a field, or have another type there
             if isinstance(error, KeyError):
                 fault = f"has a row without {error}"
@@ -255,16 +257,16 @@ class EvaluationRun:
     def evaluate_ages(self, path: Path) -> babylm.Answer:
         """The ages at which words are learnt, over the checkpoints that a run saved by words."""
         is_whole_run = self.args.checkpoints is None and self.args.revision is None
-        revisions = saved_revisions(self.run) if is_whole_run else {}
+        revisions = saved_revisions(self.given_model) if is_whole_run else {}
         if len(revisions) < LEAST_REVISIONS:
             raise UserError(
-                f"{BABYLM}_aoa compares at least {LEAST_REVISIONS} checkpoints chck_… of --model, but {self.run} has "
-                f"{len(revisions)}. Train with --save_at_words babylm, and pass the run or its repository without "
-                "--revision or --checkpoints."
+                f"{BABYLM}_aoa compares at least {LEAST_REVISIONS} checkpoints chck_… of --model, but "
+                f"{self.given_model} has {len(revisions)}. Train with --save_at_words babylm, and pass the run or its "
+                "repository without --revision or --checkpoints."
             )
         rows: list[dict] = []
         for name, words in revisions.items():
-            scorer = self.load_for_challenge(at_revision(self.run, name))
+            scorer = self.load_for_challenge(at_revision(self.given_model, name))
             surprisals = babylm.word_surprisals(scorer, path, self.args.max_eval_samples)
             rows += [{"step": name, "word_count": words, **row} for row in surprisals]
         children = path.with_name(babylm.CHILDREN_FILE)
@@ -272,7 +274,7 @@ class EvaluationRun:
         if not metrics:
             print(f"{children} is not there, so the surprisals are written without their correlation.")
         about = {
-            "model_name": self.run,
+            "model_name": self.given_model,
             "use_bos_only": False,
             "total_steps": len(revisions),
             "completed_steps": len(revisions),

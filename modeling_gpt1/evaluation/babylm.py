@@ -104,27 +104,27 @@ def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, P
     if data_dir is None:
         raise UserError(
             "The rows of the BabyLM challenge are read from files. Pass the folder full_eval or fast_eval of its data "
-            "(https://osf.io/ryjfm) as --data_dir."
+            "(https://osf.io/ryjfm) as `data_dir`."
         )
-    asked = set()
+    wanted = set()
     for name in names:
         task = name.removeprefix("babylm").removeprefix("_")
         if not task:
-            asked |= FILES.keys() - {AGES}
+            wanted |= FILES.keys() - {AGES}
             continue
         if task not in FILES:
             raise UserError(f"There is no task {name}. Pass one of {', '.join(f'babylm_{one}' for one in FILES)}.")
         if find(task, data_dir) is None:
             raise UserError(
-                f"babylm_{task} needs {' or '.join(FILES[task])} in --data_dir {data_dir}. Pass the folder full_eval "
+                f"babylm_{task} needs {' or '.join(FILES[task])} in `data_dir` {data_dir}. Pass the folder full_eval "
                 "or fast_eval of the challenge."
             )
-        asked.add(task)
-    paths = {task: find(task, data_dir) for task in FILES if task in asked}
+        wanted.add(task)
+    paths = {task: find(task, data_dir) for task in FILES if task in wanted}
     found = {task: path for task, path in paths.items() if path is not None}
     if not found:
         raise UserError(
-            f"--data_dir {data_dir} has the rows of no task of the challenge. Pass its folder full_eval or fast_eval."
+            f"`data_dir` {data_dir} has the rows of no task of the challenge. Pass its folder full_eval or fast_eval."
         )
     return found
 
@@ -196,10 +196,10 @@ class Answer(NamedTuple):
     place: str  # the folder of the predictions
 
 
-def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None) -> Answer:
+def evaluate_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None) -> Answer:
     """Scores a model with a fast tokenizer on a task other than `aoa`, on all rows of each file or the first."""
     if name == READING:
-        return _ask_reading(scorer, path, num_rows)
+        return _evaluate_reading(scorer, path, num_rows)
     items = read_items(name, path, num_rows)
     predictions = defaultdict(list)
     right = defaultdict(list)
@@ -242,7 +242,7 @@ def _mean_accuracy(name: str, accuracies: dict[str, float]) -> float:
 # ---- Reading times
 
 
-def _ask_reading(scorer: Scorer, path: Path, num_rows: int | None) -> Answer:
+def _evaluate_reading(scorer: Scorer, path: Path, num_rows: int | None) -> Answer:
     """How much better surprisal explains how long people read: the share of the variance left that it takes away.
 
     A word's tokens are read as ids. (The pipeline joins their texts, some tokenizers' with a space before each.)

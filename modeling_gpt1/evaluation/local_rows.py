@@ -71,8 +71,8 @@ def specify_tasks(
         leaves = _leaves(name)
         if not leaves:
             raise UserError(
-                f"The group {name!r} sets options of its tasks, so it cannot be evaluated with --data_dir or "
-                "--calibrate. Name its tasks, and pass those options as flags, such as --num_fewshot."
+                f"The group {name!r} sets options of its tasks, so it cannot be evaluated with `data_dir` or "
+                "`calibrate`. Name its tasks, and pass those options yourself, such as `num_fewshot`."
             )
         made = [_make(leaf, data_dir, calibrate) for leaf in leaves]
         specified += [_group_of(name, made)] if _kind(name) == "GROUP" else made
@@ -213,7 +213,7 @@ class _LocalRows:
         found = ", ".join(sorted(self.files)) or "none"
         raise UserError(
             f"Task {self.name!r} needs a file {self.prefix}{' or '.join(needed)} (.jsonl, .jsonl.gz, .csv or "
-            f".parquet) in {self.folder}, which has {found}. Add it, or leave out --data_dir to take the hub's rows."
+            f".parquet) in {self.folder}, which has {found}. Add it, or leave out `data_dir` to take the hub's rows."
         )
 
     def make_task(self) -> ConfigurableTask:

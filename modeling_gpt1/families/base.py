@@ -98,11 +98,6 @@ class Family(ABC):
         return self.objective == "causal"
 
     @property
-    def can_pretrain(self) -> bool:
-        """Whether its models are made and pre-trained here."""
-        return self.model_class is not None
-
-    @property
     def needs_stored_blocks(self) -> bool:
         """Whether the collator of pre-training draws from all blocks, so that a stream of them is not enough."""
         return False

@@ -54,7 +54,9 @@ class ClassifierFamily(Family):
     """Opens the model that predicts tokens."""
 
     def has_head_for(self, traversal: str, config: PreTrainedConfig) -> bool:
-        return not has_choices(traversal) or type(config) in MODEL_FOR_MULTIPLE_CHOICE_MAPPING
+        own_classes = getattr(config, "auto_map", None) or {}  # of a model that brings its code
+        is_known = type(config) in MODEL_FOR_MULTIPLE_CHOICE_MAPPING or "AutoModelForMultipleChoice" in own_classes
+        return is_known or not has_choices(traversal)
 
     def describes(self, config: PreTrainedConfig) -> bool:
         is_of_type = self.config_class is None or config.model_type == self.config_class.model_type

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from tokenization.text.control_tokens import keep_text_as_text
+from tokenization.text.control_tokens import keep_text_as_text, pad_with_end_of_text
 
 from .. import NOVELS
 from .language_model_head import LanguageModelHead
@@ -95,8 +95,7 @@ def reset_heads(model: PreTrainedModel) -> None:
 def open_other_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """The tokenizer of a folder or hub id. Without a padding token it pads with its end-of-text token."""
     tokenizer = AutoTokenizer.from_pretrained(name_or_path, trust_remote_code=trust_remote_code)
-    if tokenizer.pad_token is None and tokenizer.eos_token is not None:
-        tokenizer.pad_token = tokenizer.eos_token
+    if pad_with_end_of_text(tokenizer):
         logger.warning(
             f"The tokenizer has no padding token: it pads with its end-of-text token, {tokenizer.pad_token}."
         )

@@ -30,8 +30,8 @@ def saved_checkpoints(run_folder: str | Path) -> list[dict]:
         logger.warning(f"The checkpoints chck_… of {folder} are left out. Evaluate one with --model and --revision.")
     if not steps:
         raise UserError(
-            f"{folder} has no checkpoint with a model (checkpoint-<updates>/config.json). Pass the --output_dir of a "
-            "run that saved some, or one model as --model."
+            f"{folder} has no checkpoint with a model (checkpoint-<updates>/config.json). Pass the `output_dir` of a "
+            "run that saved some, or one model as `model`."
         )
     found = []
     for step, path in sorted(steps.items()):

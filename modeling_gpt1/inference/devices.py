@@ -16,7 +16,9 @@ def check_device(name: str) -> None:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without it
         reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(f"--device {name} fails: {reason}. Pass {default_device()}, or leave it out.") from error
+        raise UserError(
+            f"`device` {name} cannot be used: {reason}. Pass {default_device()}, or leave it out."
+        ) from error
 
 
 def accelerator_name() -> str | None:

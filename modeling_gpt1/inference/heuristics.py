@@ -178,7 +178,7 @@ class ZeroShotResult:
     predictions: list[int]
     """Class or choice of each row."""
     scores: list[list[float]]
-    """Scores of each row's candidates; calibrated if that was asked for."""
+    """Scores of each row's candidates; calibrated where the arguments say so."""
     threshold: float | None
     """The score above which the class is 1; None if the heuristic has no threshold."""
 
@@ -194,7 +194,7 @@ def load_questions(
     heuristic = get_heuristic(name)
     task = heuristic.task
     splits = load_task(task, data_dir)
-    split = _split_to_ask(heuristic, splits)
+    split = _split_to_score(heuristic, splits)
     train_rows = []
     if heuristic.has_threshold or num_shots > 0:
         train_rows = splits.get(task.train_split, [])
@@ -212,7 +212,7 @@ def load_questions(
     return split, _draw(rows, most_rows, seed), _draw(train_rows, most_train_rows, seed)
 
 
-def _split_to_ask(heuristic: Heuristic, splits: Mapping) -> str:
+def _split_to_score(heuristic: Heuristic, splits: Mapping) -> str:
     task = heuristic.task
     names = [name for name in (*task.test_splits, *task.validation_splits, task.train_split) if name in splits]
     for name in names:
@@ -252,19 +252,19 @@ def evaluate_zero_shot(
         seed: seed for drawing the rows to show.
 
     Raises:
-        ValueError: the heuristic cannot do what is asked, or training rows are missing.
+        ValueError: the heuristic cannot do what the arguments say, or training rows are missing.
     """
     if isinstance(heuristic, str):
         heuristic = get_heuristic(heuristic)
     train_rows = train_rows or ()
     _check_options(heuristic, rows, train_rows, num_shots, calibrate)
     befores = _shown_before(heuristic, rows, train_rows, num_shots, seed)
-    asked = [_behind(before, heuristic.requests(row)) for before, row in zip(befores, rows, strict=True)]
-    scores = _score(scorer, heuristic, asked)
+    requests = [_behind(before, heuristic.requests(row)) for before, row in zip(befores, rows, strict=True)]
+    scores = _score(scorer, heuristic, requests)
     if calibrate:
         contentless = [{**row, **dict.fromkeys(heuristic.content, CONTENT_FREE)} for row in rows]
-        asked = [_behind(before, heuristic.requests(row)) for before, row in zip(befores, contentless, strict=True)]
-        biases = _score(scorer, heuristic, asked)
+        requests = [_behind(before, heuristic.requests(row)) for before, row in zip(befores, contentless, strict=True)]
+        biases = _score(scorer, heuristic, requests)
         scores = [score - np.where(np.isinf(bias), 0, bias) for score, bias in zip(scores, biases, strict=True)]
 
     if heuristic.has_threshold:
@@ -343,15 +343,15 @@ def _behind(before: str, requests: tuple[ScoringRequest, ...]) -> tuple[ScoringR
     return tuple(ScoringRequest(before + context, continuations) for context, continuations in requests)
 
 
-def _score(scorer: Scorer, heuristic: Heuristic, asked: list[tuple[ScoringRequest, ...]]) -> list[np.ndarray]:
+def _score(scorer: Scorer, heuristic: Heuristic, of_rows: list[tuple[ScoringRequest, ...]]) -> list[np.ndarray]:
     """What decides between each row's candidates, `[C]`; equal requests are scored once."""
-    distinct = list(dict.fromkeys(request for requests in asked for request in requests))
+    distinct = list(dict.fromkeys(request for requests in of_rows for request in requests))
     try:
         scores = dict(zip(distinct, scorer.score(distinct), strict=True))
     except ValueError as error:  # such as a text that is too long
         raise UserError(f"Task {heuristic.task.name!r}: {error}") from error
     values = []
-    for requests in asked:
+    for requests in of_rows:
         of_row = [score for request in requests for score in scores[request]]
         values.append(np.array([_value(heuristic, score) for score in of_row]))
     return values

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,17 @@ from tokenization.rows.tasks import TRAINER_PADDING
 from ..families import family_of_model
 
 
+@dataclass
+class _ReadableRow:
+    """A row that the collator can read, and what is known of its prediction."""
+
+    index: int
+    row: dict[str, Any]
+    record: dict[str, Any]
+    """The prediction, once the batch is scored."""
+    is_cut: bool
+
+
 def predict_rows(
     rows: Dataset, task: Task, model: PreTrainedModel, collator: TraversalCollator, batch_size: int = 32
 ) -> Iterator[dict]:
@@ -23,29 +35,33 @@ def predict_rows(
     scores_of = family.scores_of(model)
     texts = rows.select_columns(task.text_columns)
     for first in range(0, len(rows), batch_size):
-        records, batch = [], []
-        for row in texts.select(range(first, min(first + batch_size, len(rows)))):
-            records.append({})
+        records: list[dict[str, Any]] = []
+        batch: list[_ReadableRow] = []
+        end = min(first + batch_size, len(rows))
+        for index, row in enumerate(texts.select(range(first, end)), start=first):
+            record: dict[str, Any] = {}
+            records.append(record)
             try:
                 _, num_cut = collator.check([row])
             except ValueError as error:
-                records[-1]["error"] = re.sub(r"^Row 0 of the data( \(.*?\))?: ", "", str(error))
+                record["error"] = re.sub(r"^Row 0 of the data( \(.*?\))?: ", "", str(error))
             else:
-                batch.append((first + len(records) - 1, row, records[-1], num_cut > 0))
+                batch.append(_ReadableRow(index, row, record, is_cut=num_cut > 0))
         if batch:
-            inputs = collator([row for _, row, _, _ in batch])
+            inputs = collator([read.row for read in batch])
             with torch.inference_mode():
                 output = scores_of(**{name: tensor.to(model.device) for name, tensor in inputs.items()})
             logits = family.task_logits(output).cpu().double()
-            for (index, _, record, is_cut), of_row in zip(batch, logits, strict=True):
+            for read, of_row in zip(batch, logits, strict=True):
                 if of_row.isnan().any():
                     raise UserError(
-                        f"The scores of row {index} by {model.name_or_path or type(model).__name__} are not numbers "
-                        "(NaN). The model's weights are damaged, or its training diverged. Use another checkpoint."
+                        f"The scores of row {read.index} by {model.name_or_path or type(model).__name__} are not "
+                        "numbers (NaN). The model's weights are damaged, or its training diverged. Use another "
+                        "checkpoint."
                     )
-                record.update(describe_prediction(of_row, task))
-                if is_cut:
-                    record["truncated"] = True
+                read.record.update(describe_prediction(of_row, task))
+                if read.is_cut:
+                    read.record["truncated"] = True
         yield from records
 
 

@@ -21,8 +21,8 @@ def check_launch(args: TrainingArguments) -> None:
     launched = int(os.environ.get("WORLD_SIZE", "1"))
     if launched > 1:
         raise UserError(
-            f"{launched} processes were launched, but each would train alone. Pass --use_cpu (`use_cpu=True`) where "
-            "there is no accelerator for each of them."
+            f"{launched} processes were launched, but each would train alone. Pass `use_cpu=True` where there is no "
+            "accelerator for each of them."
         )
     # `accelerate launch` leaves these variables in the environment of its only process if several were requested on
     # one machine. The address of another machine may come from a cluster's own settings.
@@ -30,7 +30,7 @@ def check_launch(args: TrainingArguments) -> None:
     if asked_for_several and "WORLD_SIZE" not in os.environ:
         raise UserError(
             "`accelerate launch` was given several processes, but started only one, as it does with --cpu. Use "
-            "`torchrun --nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
+            "`torchrun --nproc_per_node N` and pass `use_cpu=True`, or launch with --num_processes 1."
         )
 
 
@@ -43,8 +43,8 @@ def set_up_fsdp(accelerator: Accelerator, model: PreTrainedModel) -> None:
     if plugin.activation_checkpointing and (getattr(config, "resid_pdrop", 0.1) or getattr(config, "attn_pdrop", 0)):
         raise UserError(
             "The launch configuration sets `fsdp_activation_checkpointing`, which computes activations again with "
-            "other dropout masks, so the gradients would be wrong. Set it to false and pass --gradient_checkpointing "
-            "(`gradient_checkpointing=True`), or set the model's dropout to 0."
+            "other dropout masks, so the gradients would be wrong. Set it to false and pass "
+            "`gradient_checkpointing=True`, or set the model's dropout to 0."
         )
     policy = plugin.mixed_precision_policy
     if policy is not None:

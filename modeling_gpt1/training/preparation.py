@@ -88,6 +88,11 @@ def prepare_finetuning(
     else:
         family = family_of_checkpoint(checkpoint, auto_model, trust_remote_code)
         config = family.open_config(checkpoint, trust_remote_code)
+    if not family.has_head_for(task.traversal, config):
+        raise UserError(
+            f"transformers has no head for the traversal {task.traversal!r} of a model of type {config.model_type!r}. "
+            "Pass a model of another family, such as BERT or GPT-1."
+        )
     if quantization_config is not None and (checkpoint is None or peft_config is None):
         raise UserError(
             "`quantization_config` is for a saved model below an adapter: quantised weights do not train. Pass "

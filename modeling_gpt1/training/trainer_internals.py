@@ -191,9 +191,10 @@ class ResumableTrainer(Trainer):
         return means.tolist()
 
     def _get_dataloader(self, dataset, description, batch_size, sampler_fn=None, is_training=False, **options):
+        make_sampler = sampler_fn
         if self.args.train_sampling_strategy == "group_by_length":
             # Trainer would group the rows of an evaluation too, and give its results in that order.
-            sampler_fn = partial(length_sampler, self) if is_training else SequentialSampler
+            make_sampler = partial(length_sampler, self) if is_training else SequentialSampler
         collator = self.data_collator
         has_noise = hasattr(collator, "for_evaluation")
         is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
@@ -203,19 +204,21 @@ class ResumableTrainer(Trainer):
         elif is_stream and not is_training and (self.args.world_size > 1 or has_noise):
             # Rows that fill the last batch can be left out if the length is known; noise may draw from all rows.
             dataset = list(dataset)
+        sampler_of_loader = make_sampler
         if is_shared:
-            order = sampler_fn
             dataset = SharedRows(dataset)
 
-            def sampler_fn(shared: SharedRows):
-                return order(shared.dataset)
+            def sampler_of_loader(shared: SharedRows):
+                return make_sampler(shared.dataset)
 
         drops = self.args.dataloader_drop_last
         self.args.dataloader_drop_last = drops and is_training  # an evaluation reads every row
         if has_noise and not is_training:  # with the same noise each time
             self.data_collator = collator.for_evaluation(dataset)
         try:
-            loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, **options)
+            loader = super()._get_dataloader(
+                dataset, description, batch_size, sampler_of_loader, is_training, **options
+            )
         finally:
             self.args.dataloader_drop_last = drops
             self.data_collator = collator

@@ -3,11 +3,12 @@
 import json
 import shutil
 import subprocess
+from importlib import import_module
 
 import pytest
 
 from modeling_gpt1.commands import completion, models
-from modeling_gpt1.commands.arguments import parser_of
+from modeling_gpt1.commands.arguments import parser_of, with_flags
 from modeling_gpt1.commands.entry import COMMANDS
 from modeling_gpt1.commands.finetune.arguments import parse_columns
 from modeling_gpt1.commands.models import check_model
@@ -54,6 +55,26 @@ def test_the_help_fits_two_screens_and_all_flags_are_a_word_away(command, capsys
             assert {"finetune": "--do_train", "pretrain": "--train_files"}.get(command, "--config") in told
         else:
             assert [flag for flag in flags - {"-h", "--debug"} if flag not in told] == []
+
+
+USAGE = {
+    "plot": "usage: gpt1 plot runs ... [FLAGS]",
+    "push": "usage: gpt1 push folder [FLAGS]",
+    "convert": "usage: gpt1 convert [FLAGS]",
+}
+
+
+@pytest.mark.parametrize("command", USAGE)
+def test_the_usage_shows_the_words_before_the_flags(command, capsys):
+    main = import_module(f"modeling_gpt1.commands.{command}").main
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert capsys.readouterr().out.splitlines()[0] == USAGE[command]
+
+
+def test_an_argument_with_a_value_becomes_its_flag():
+    text = "Pass `use_cpu=True`, `num_labels=1` or `plan=False`."
+    assert with_flags(parser_of("finetune"), text) == "Pass --use_cpu, --num_labels 1 or `plan=False`."
 
 
 @pytest.fixture

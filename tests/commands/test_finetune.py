@@ -638,7 +638,7 @@ def test_refuses_processes_that_do_not_know_each_other(tmp_path, monkeypatch):
     run = FineTuningRun(parser_of("finetune"), StartArguments(model="m"), DataArguments(task="sst2"), training_args)
     run.check_settings()
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="2 processes were launched, but each would train alone. Pass --use_cpu"):
+    with pytest.raises(ValueError, match="2 processes were launched, but each would train alone. Pass `use_cpu=True`"):
         run.check_settings()
 
 

@@ -241,7 +241,7 @@ def wrong_folders(folders, tmp_path_factory):
 # Kind, words of the command line, and parts of the sentence.
 MODEL = "--model"
 WRONG = [
-    ("multiple_choice", [MODEL, "{made}/bart"], "BartConfig", "AutoModelForMultipleChoice"),
+    ("multiple_choice", [MODEL, "{made}/bart"], "'multiple_choice' of a model of type 'bart'", "another family"),
     ("entailment", [MODEL, "{made}/bert", "--lm_coef", "0.5"], "`lm_coef` is 0.5", "leave `lm_coef` out"),
     ("entailment", [MODEL, "{wrong}/no padding"], "LlamaTokenizer", "Set its `pad_token`"),
     ("entailment", [MODEL, "{wrong}/no tokenizer"], "only 5 special ones", "Pass the tokenizer that belongs"),

@@ -175,10 +175,14 @@ def test_the_command_writes_what_it_found(words, tmp_path):
 @pytest.mark.parametrize(
     ("own", "given", "remedy"),
     [
-        (["--task", "sst2", "--train_files", "a", "--ngrams", "0"], "--ngrams is [0]", "such as 8 13"),
+        (["--task", "sst2", "--train_files", "a", "--ngrams", "0"], "--ngrams is 0", "such as 8 13"),
         (["--task", "sst2"], "--train_files is missing", "Pass --train_files"),
         (["--train_files", "a"], "--task is missing", "--task with a task"),
-        (["--task", "mrpc", "--train_files", "a", "--data_dir", "nowhere"], "No file of task 'mrpc'", "Needed: files"),
+        (
+            ["--task", "mrpc", "--train_files", "a", "--data_dir", "nowhere"],
+            "No file of task 'mrpc'",
+            "pass another `data_dir`: files",
+        ),
     ],
 )
 def test_refuses(own, given, remedy):

@@ -320,7 +320,7 @@ def test_a_failing_cell_does_not_stop_the_others(stand_ins, command, tmp_path, c
         "    ValueError: row 7 has no label",
         "[2/3, TIME] rte-full-seed1: rte 51.0, TIME",
     ]
-    assert "story_cloze-full-seed1: FAILED, No file of task 'story_cloze' found in" in lines[5]
+    assert "story_cloze-full-seed1: FAILED, No file of task 'story_cloze' was found in" in lines[5]
     assert lines[7] == "2 of 3 cells failed: mrpc-full-seed1, story_cloze-full-seed1"
     assert set(finished(tmp_path / "out")) == {"rte-full-seed1"}
     assert not list((tmp_path / "out" / "work").iterdir())

@@ -150,6 +150,14 @@ def has_size_for(config: PreTrainedConfig, num_tokens: int) -> bool:
     return 0 < num_spare < largest_multiple and config.vocab_size % 8 == 0
 
 
+def pad_with_end_of_text(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Lets a tokenizer without a padding token pad with its end-of-text token; returns whether it now does."""
+    if tokenizer.pad_token is not None or tokenizer.eos_token is None:
+        return False
+    tokenizer.pad_token = tokenizer.eos_token
+    return True
+
+
 def keep_text_as_text(tokenizer: PreTrainedTokenizerBase, is_saved: bool = True) -> None:
     """Makes text that spells a special token stay text; also in a saved tokenizer with `is_saved`."""
     # Encoding reads the attribute, which is saved if it is among the arguments.

@@ -25,7 +25,13 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging
 
 from ..errors import UserError
-from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text
+from .control_tokens import (
+    CONTROL_TOKENS,
+    add_control_tokens,
+    control_templates,
+    keep_text_as_text,
+    pad_with_end_of_text,
+)
 from .encodings_on_demand import encode_ids_first
 from .joining import join_continuation, join_words
 from .word_rules import preparation
@@ -257,8 +263,7 @@ def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
     if _is_of_gpt1(name_or_path):
         return GPT1Tokenizer.from_pretrained(name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(name_or_path)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    pad_with_end_of_text(tokenizer)
     keep_text_as_text(tokenizer)
     return tokenizer
 

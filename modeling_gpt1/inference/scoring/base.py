@@ -30,8 +30,8 @@ CHUNK_TOKENS = 256
 ROWS_TO_SPLIT = 8
 # Tokens of the sequences by which a model is tried.
 NUM_TRIED = 8
-# Of a model that says nothing about its length.
-NO_LIMIT = 1 << 31
+# Tokens that a model which says nothing about its length reads at once.
+UNLIMITED_LENGTH = 1 << 31
 
 
 class ScoringRequest(NamedTuple):
@@ -97,6 +97,15 @@ class PredictedTokens(NamedTuple):
     """`[N, 2]`, on the CPU: each token's log-probability, and 1 if it is the most probable one."""
 
 
+def _is_pair_of_texts(request: Any) -> bool:
+    """Whether a request is a context and a list of continuations."""
+    if not isinstance(request, list | tuple) or len(request) != 2:
+        return False
+    context, continuations = request
+    is_list = isinstance(continuations, Sequence) and not isinstance(continuations, str)
+    return isinstance(context, str) and is_list and all(isinstance(text, str) for text in continuations)
+
+
 class Scorer:
     """Base: a subclass says what stands before a text and scores groups in batches."""
 
@@ -122,7 +131,7 @@ class Scorer:
         self.tokenizer = tokenizer
         self.batch_tokens = batch_tokens
         self._arguments = inspect.signature(model.forward).parameters
-        limits = [max_length, longest_sequence(model), NO_LIMIT]
+        limits = [max_length, longest_sequence(model), UNLIMITED_LENGTH]
         self._most_read = min(limit for limit in limits if limit is not None)
         self.max_length = self._most_read
         self.start_ids = list(self._usual_start() if start_ids is None else start_ids)
@@ -163,7 +172,7 @@ class Scorer:
         """The token ids of texts, as [`~CausalLMScorer.score`] scores them."""
         contexts, wholes_of_contexts = [], []
         for number, request in enumerate(requests):
-            if isinstance(request, str) or isinstance(request[1], str) or not isinstance(request[0], str):
+            if not _is_pair_of_texts(request):
                 raise UserError(
                     f"Request {number} is {request!r}, but a pair of a context and a list of continuations is needed, "
                     'such as ("It was", [" good", " bad"]); the context may be "".'
@@ -196,6 +205,8 @@ class Scorer:
         """The token ids of each text alone. No text becomes a special token, whatever it spells."""
         if not texts:
             return []
+        if self.tokenizer is None:
+            raise UserError(f"{type(self).__name__} has no tokenizer for texts. Pass it one, or call `score_ids`.")
         return self.tokenizer(texts, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
 
     # ---- Ids

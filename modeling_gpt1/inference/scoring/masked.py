@@ -5,9 +5,9 @@ Shapes: B rows, S tokens of a row that the decoder reads, V vocabulary.
 
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from tokenization.errors import UserError
 
@@ -19,16 +19,23 @@ from .causal import CausalLMScorer
 class _WholeTextScorer(Scorer):
     """Base: a text is read as `[CLS] context continuation [SEP]`, and each continuation by itself."""
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None, *args: Any, **kwargs: Any
+    ):
+        if tokenizer is None:
+            raise UserError(f"{type(self).__name__} needs the model's tokenizer. Pass it as `tokenizer`.")
+        super().__init__(model, tokenizer, *args, **kwargs)
         needed = scorer_class_of(self.model.config)
         if not isinstance(self, needed | MaskedLMScorer):
             raise UserError(
                 f"{type(self).__name__} cannot score with a {type(self.model).__name__}. Use {needed.__name__}."
             )
         if self.tokenizer.mask_token_id is None:
-            remedy = "Pass one" if isinstance(self, needed) else f"Pass one, or use {needed.__name__}"
-            raise UserError(f"{type(self).__name__} needs a tokenizer with a mask token. {remedy}.")
+            other = "" if isinstance(self, needed) else f", or use {needed.__name__}"
+            raise UserError(
+                f"{type(self).__name__} needs a mask token, but the tokenizer has none. Pass a tokenizer with "
+                f"one{other}."
+            )
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
         self.max_length = min(self.max_length, self.tokenizer.model_max_length) - 2
         self._padding = self.tokenizer.pad_token_id or 0

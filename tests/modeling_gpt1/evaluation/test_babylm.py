@@ -159,7 +159,7 @@ def test_each_sentence_is_scored_by_the_definition(family, backend, causal, make
 
 def test_scores_of_all_tasks_and_their_predictions(causal, data_dir, capsys):
     def of(name):
-        return babylm.ask_task(causal, name, babylm.find(name, data_dir))
+        return babylm.evaluate_task(causal, name, babylm.find(name, data_dir))
 
     scores = totals(causal, map(SENTENCES["blimp"], ROWS["blimp_filtered/first"]))
     blimp = of("blimp")
@@ -205,7 +205,7 @@ def test_scores_of_all_tasks_and_their_predictions(causal, data_dir, capsys):
 
 def test_wugs_are_correlated_with_people(causal, data_dir):
     rows = ROWS["wug_past_tense/wug_past_tense"]
-    answer = babylm.ask_task(causal, "wug_past", babylm.find("wug_past", data_dir))
+    answer = babylm.evaluate_task(causal, "wug_past", babylm.find("wug_past", data_dir))
     model = [1 / (1 + math.exp(right[1] - right[0])) for right in totals(causal, map(SENTENCES["wug"], rows))]
     people = [row["ratio"] for row in rows]
 
@@ -254,7 +254,7 @@ def explained(rows, target, features):
 def test_reading_times_are_explained_as_by_plain_least_squares(backend, causal, make_masked, data_dir):
     scorer = causal if backend == "causal" else make_masked(is_shifted=backend == "mntp")
     path = babylm.find("reading", data_dir)
-    answer = babylm.ask_task(scorer, "reading", path)
+    answer = babylm.evaluate_task(scorer, "reading", path)
     rows = pd.read_csv(path).fillna({"item": "None"})
     pairs = zip(rows["item"], rows["word"], strict=True)
     rows["pred"] = [surprisal(scorer, context, word, backend) for context, word in pairs]
@@ -342,7 +342,7 @@ def test_the_command_answers_all_and_leaves_what_the_challenge_collects(causal, 
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     names = ["blimp", "supplement", "ewok", "entity_tracking", "comps", "wug_past", "reading"]
     assert results["asked"] == [f"babylm_{name}" for name in names]
-    of_blimp = babylm.ask_task(causal, "blimp", data_dir / "blimp_filtered")
+    of_blimp = babylm.evaluate_task(causal, "blimp", data_dir / "blimp_filtered")
     assert results["results"]["babylm_blimp"] == {"acc,none": of_blimp.metrics["acc"], "groups": of_blimp.groups}
     shown = capsys.readouterr().out
     assert f"| babylm_blimp | blimp_filtered | 7 | 0 | acc | {of_blimp.metrics['acc']:.4g} | 0.500 |" in shown
@@ -359,7 +359,7 @@ def test_the_command_asks_masked_models(backend, make_masked, data_dir, tmp_path
     scorer = make_masked("roberta", is_shifted=backend == "mntp")
     words = ["--tasks", "babylm_ewok", "--max_eval_samples", "4", *(["--backend", backend] if backend else [])]
     run(save_scorer(scorer, tmp_path / "model"), data_dir, tmp_path / "out", *words)
-    answer = babylm.ask_task(scorer, "ewok", data_dir / "ewok_filtered", 4)
+    answer = babylm.evaluate_task(scorer, "ewok", data_dir / "ewok_filtered", 4)
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["results"]["babylm_ewok"]["groups"] == answer.groups
     place = f"model/main/zero_shot/{backend or 'mlm'}/ewok/ewok_filtered/predictions.json"
@@ -399,14 +399,14 @@ def test_a_row_ends_where_its_line_ends(tmp_path):
 
 def test_few_rows_and_the_word_null(causal, data_dir, tmp_path):
     path = data_dir / "reading" / "reading_data.csv"
-    assert babylm.ask_task(causal, "reading", path, 8).metrics == {"eye_tracking": 0.0, "self_paced_reading": 0.0}
+    assert babylm.evaluate_task(causal, "reading", path, 8).metrics == {"eye_tracking": 0.0, "self_paced_reading": 0.0}
     rows = pd.read_csv(path)
     rows.loc[3, "word"] = "null"
     rows.to_csv(tmp_path / "null.csv", index=False)
-    assert babylm.ask_task(causal, "reading", tmp_path / "null.csv").num_rows == len(rows)
+    assert babylm.evaluate_task(causal, "reading", tmp_path / "null.csv").num_rows == len(rows)
     same = [{"sentences": f"{sentence(1)}\t{sentence(1)}", "ratio": ratio} for ratio in (0.5, 0.7)]
     write_rows(tmp_path / "wug" / "a.jsonl", same)
-    assert babylm.ask_task(causal, "wug_adj", tmp_path / "wug").metrics == {"spearmanr": 0.0}
+    assert babylm.evaluate_task(causal, "wug_adj", tmp_path / "wug").metrics == {"spearmanr": 0.0}
 
 
 def test_wrong_uses_are_refused_with_a_remedy(causal, data_dir, tmp_path):
@@ -415,7 +415,7 @@ def test_wrong_uses_are_refused_with_a_remedy(causal, data_dir, tmp_path):
     (tmp_path / "comps" / "comps_base.jsonl").write_text("")
     write_rows(tmp_path / "ewok_fast" / "mine.jsonl", [{"target_1": "a", "target_2": "b"}])
     for folder, words, told in (
-        (data_dir, ["babylm_blimb"], "There is no task babylm_blimb. The tasks: babylm_blimp, babylm_supplement"),
+        (data_dir, ["babylm_blimb"], "There is no task babylm_blimb. Pass one of babylm_blimp, babylm_supplement"),
         (data_dir, ["babylm_wug_adj"], "babylm_wug_adj needs wug_adj_nominalization in"),
         (
             data_dir / "reading",
@@ -425,11 +425,11 @@ def test_wrong_uses_are_refused_with_a_remedy(causal, data_dir, tmp_path):
         (data_dir, ["babylm", "--backend", "masked"], "argument --backend: .*invalid choice: 'masked'"),
         (tmp_path, ["babylm_comps"], "comps has no row in a .jsonl file"),
         (data_dir, ["babylm", "--sentence_prefix"], "--sentence_prefix has no use for the tasks babylm_"),
-        (tmp_path, ["babylm_ewok"], "ewok_fast lacks 'Target1' of babylm_ewok. Pass the challenge's rows"),
+        (tmp_path, ["babylm_ewok"], "ewok_fast has a row without 'Target1'. Pass the challenge's rows of babylm_ewok"),
     ):
         with pytest.raises(ValueError, match=told):
             run(model, folder, tmp_path, "--tasks", *words)
-    with pytest.raises(ValueError, match="Pass the folder full_eval or fast_eval .* as --data_dir"):
+    with pytest.raises(ValueError, match="Pass the folder full_eval or fast_eval .* as `data_dir`"):
         evaluate.main(["--model", model, "--tasks", "babylm", "--output_dir", str(tmp_path)])
 
 

@@ -92,7 +92,6 @@ def adapter_of(parts: Parts) -> Any:
 # Of each question: how it is asked, and what answers it has.
 QUESTIONS = {
     "is_causal": (lambda parts: parts.family.is_causal, bool),
-    "can_pretrain": (lambda parts: parts.family.can_pretrain, bool),
     "needs_stored_blocks": (lambda parts: parts.family.needs_stored_blocks, bool),
     "num_added": (lambda parts: parts.family.num_added, int),
     "has_head_for": (lambda parts: parts.family.has_head_for("entailment", parts.config), bool),
@@ -194,7 +193,7 @@ def test_models_without_a_family_of_their_own_have_a_general_one(config, objecti
     family = family_of_config(config)
     assert family in GENERAL_FAMILIES
     assert family.objective == objective
-    assert not family.can_pretrain
+    assert family.model_class is None
 
 
 def test_a_general_family_is_of_one_kind_alone():

@@ -397,12 +397,16 @@ def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model, family_scorer
     for wrong in (("the old", " farmer"), "the old farmer", (None, ["the old", " farmer"])):
         with pytest.raises(ValueError, match=r"Request 1 is .*the old.* farmer.*, but a pair .* such as \(\"It w"):
             scorer.score([("the old", [" girl"]), wrong])
-    with pytest.raises(ValueError, match="needs a tokenizer with a mask token. Pass one, or use CausalLMScorer"):
+    with pytest.raises(
+        ValueError, match="needs a mask token, but .* Pass a tokenizer with one, or use CausalLMScorer"
+    ):
         MaskedLMScorer(scorer.model, tiny_tokenizer)
     with pytest.raises(ValueError, match="DenoisingLMScorer cannot score with a GPT1ForCausalLM. Use CausalLMScorer"):
         DenoisingLMScorer(scorer.model, tiny_tokenizer)
-    assert "`model` is 'folder'. Pass a model" in refusal(CausalLMScorer, "folder", tiny_tokenizer)
-    assert "`tokenizer` is a str. Pass what `open_tokenizer` gives" in refusal(CausalLMScorer, scorer.model, "folder")
+    assert "`model` is 'folder'. Pass an opened model" in refusal(CausalLMScorer, "folder", tiny_tokenizer)
+    assert "`tokenizer` is a str. Pass what `open_tokenizer` returns" in refusal(
+        CausalLMScorer, scorer.model, "folder"
+    )
     masked = family_scorer("roberta", batch_tokens=100)
     with pytest.raises(ValueError, match="cannot score with a RobertaForMaskedLM. Use MaskedLMScorer"):
         DenoisingLMScorer(masked.model, masked.tokenizer)
@@ -430,3 +434,29 @@ def test_only_the_scorer_speaks_of_long_texts(tiny_tokenizer, tiny_model, warnin
     scorer.score([("the film was slow . " * 10, [" he", " she"])])
     assert len(warnings) == 1
     assert "contexts were cut" in warnings[0]
+
+
+@pytest.fixture
+def scorer_without_tokenizer(our_model):
+    return CausalLMScorer(our_model)
+
+
+NO_PAIRS = [("a good film",), (), 5, ("a", ["b"], ["c"]), ("a", 5), ("a", [5])]
+
+
+@pytest.mark.parametrize("given", NO_PAIRS)
+def test_what_is_no_pair_of_texts_is_refused(given, scorer_without_tokenizer):
+    with pytest.raises(ValueError, match="Request 0 is .* a pair of a context and a list of continuations is needed"):
+        scorer_without_tokenizer.encode([given])
+
+
+def test_texts_need_a_tokenizer(scorer_without_tokenizer):
+    with pytest.raises(
+        ValueError, match="CausalLMScorer has no tokenizer for texts. Pass it one, or call `score_ids`"
+    ):
+        scorer_without_tokenizer.score([("a", ["b"])])
+
+
+def test_a_masked_model_needs_its_tokenizer(our_model):
+    with pytest.raises(ValueError, match="MaskedLMScorer needs the model's tokenizer. Pass it as `tokenizer`"):
+        MaskedLMScorer(our_model)

@@ -29,5 +29,5 @@ def test_losses_and_sums_of_gradients_stay_in_float32():
 def test_activations_that_are_computed_again_with_other_dropout_are_refused():
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, activation_checkpointing=True)
     set_up(plugin, resid_pdrop=0.0, attn_pdrop=0.0)
-    with pytest.raises(ValueError, match="`fsdp_activation_checkpointing`.*Set it to false and pass --grad"):
+    with pytest.raises(ValueError, match="`fsdp_activation_checkpointing`.*Set it to false and pass `grad"):
         set_up(plugin, resid_pdrop=0.0)

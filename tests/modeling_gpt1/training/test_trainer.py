@@ -206,7 +206,7 @@ class TestFit:
             ((parts.model, parts.args, parts.data_collator, []), "`train_dataset` has no rows. Pass at least one"),
             ((parts.model, parts.args, None, rows), "has no `input_ids`. Pass the `data_collator` that"),
             ((parts.model, "runs"), "`args` is 'runs'. Pass a `GPT1TrainingArg"),
-            (("runs", parts.args), "`model` is 'runs'. Pass a model that is open"),
+            (("runs", parts.args), "`model` is 'runs'. Pass an opened model"),
         ):
             with pytest.raises(ValueError, match=message):
                 GPT1Trainer(*given)
