@@ -66,7 +66,7 @@ def test_a_block_has_positions_for_all_its_tokens():
     """The LSTM alone has none."""
     for name, needed in (("gpt1", 65), ("gpt3", 65), ("bart", 67)):
         config = FAMILIES[name].make_config(max_position_embeddings=64)
-        with pytest.raises(ValueError, match=f"65 tokens .* need {needed} positions with {name}, but the model has 64"):
+        with pytest.raises(ValueError, match=f"65 tokens .* need {needed} positions with {name}, but .* 64"):
             FAMILIES[name].block_length(config, 65)
         assert FAMILIES[name].block_length(config, 0) == 0
     assert FAMILIES["gpt1-lstm"].block_length(FAMILIES["gpt1-lstm"].make_config(), 5000) == 5000
