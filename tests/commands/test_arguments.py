@@ -60,7 +60,7 @@ def test_the_help_fits_two_screens_and_all_flags_are_a_word_away(command, capsys
 USAGE = {
     "plot": "usage: gpt1 plot runs ... [FLAGS]",
     "push": "usage: gpt1 push folder [FLAGS]",
-    "convert": "usage: gpt1 convert [FLAGS]",
+    "convert": "usage: gpt1 convert [folder] [FLAGS]",
 }
 
 
