@@ -222,6 +222,16 @@ def test_mistakes_in_the_code_keep_their_traceback():
             action()
 
 
+def test_a_name_that_python_cannot_decode_is_refused(tmp_path):
+    """Not the locale of the tests: one in which file names are ASCII."""
+    environment = {**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C"}
+    words = [sys.executable, "-m", "modeling_gpt1.commands", "generate", "--model", "sörtie", "--prompts", "a"]
+    ended = subprocess.run(words, env=environment, capture_output=True, check=False)
+    assert ended.returncode == 2
+    told = "gpt1 generate: sörtie cannot be read: Python decodes the command line as ascii here. Set PYTHONUTF8=1, or"
+    assert ended.stderr.decode().startswith(told)
+
+
 def test_help_whose_reader_has_gone_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)

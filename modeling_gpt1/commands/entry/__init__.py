@@ -77,16 +77,29 @@ def print_any_text() -> None:
     """Makes the streams write UTF-8: in another encoding they would refuse some texts."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # not None, nor a stand-in
-            stream.reconfigure(encoding="utf-8")
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def run(name: str, words: list[str]) -> None:
     """Imports a command and runs it with its words."""
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    check_encoding(name, words)
     with one_sentence(name, debug):
         sys.argv[:] = [f"gpt1 {name}", *words]  # what libraries show as the command line
         import_module(f"modeling_gpt1.commands.{name.replace('-', '_')}").main(words)
+
+
+def check_encoding(command: str, words: list[str]) -> None:
+    """Refuses words that Python could not decode, such as a file's name under PYTHONUTF8=0: libraries fail on them."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            name = os.fsencode(word).decode(errors="replace")
+            encoding = sys.getfilesystemencoding()
+            how = "Set PYTHONUTF8=1, or use names of ASCII letters alone"
+            end(command, f"{name} cannot be read: Python decodes the command line as {encoding} here. {how}.", USAGE)
 
 
 def refuse(name: str) -> None:
