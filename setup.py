@@ -95,7 +95,10 @@ setup(
         "modeling_gpt1.playground": ["look.*"],
         "modeling_gpt1.reproduction": ["templates/*"],
     },
-    entry_points={"console_scripts": [f"gpt1 = {ENTRY}:main"]},
+    entry_points={
+        "console_scripts": [f"gpt1 = {ENTRY}:main"],
+        "lm_eval.models": ["gpt1 = modeling_gpt1.evaluation.harness:SharedContextLM"],  # after lm-eval 0.4.13
+    },
     cmdclass={"build_py": BuildWithHubCard},
     python_requires=">=3.10,<3.14",
     install_requires=[

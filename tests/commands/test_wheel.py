@@ -1,9 +1,11 @@
 """The wheel: the console script starts from it alone, and finds what lies beside the code."""
 
+import configparser
 import os
 import subprocess
 import sys
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,16 @@ def test_what_the_commands_need_is_in_the_wheel(wheel):
     typed |= {"modeling_gpt1/playground/look.css", "modeling_gpt1/playground/look.html"}
     typed |= {path.relative_to(ROOT).as_posix() for path in Path(NOVELS).iterdir()}
     assert commands | configurations | typed | {"gpt1_entry/__init__.py", "modeling_gpt1/hub_card.md"} <= names
+
+
+def test_the_harness_finds_its_model_by_the_entry_point(wheel):
+    pytest.importorskip("lm_eval")
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith("/entry_points.txt")]
+    points = configparser.ConfigParser()
+    points.read_string(archive.read(name).decode())
+    module, model = points["lm_eval.models"]["gpt1"].split(":")
+    assert getattr(import_module(module), model) is import_module("lm_eval.api.registry").get_model("gpt1")
 
 
 def test_the_script_starts_without_any_other_package(wheel, tmp_path):
