@@ -10,6 +10,7 @@ section 2.1 of "Language Models are Few-Shot Learners" (Brown et al., 2020).
 
 import copy
 import difflib
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +23,18 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:  # before 
     remedy = 'Run `pip install "transformers>={}.{}"`'.format(*OLDEST)
     raise ImportError(f"transformers {transformers.__version__} is too old for this model. {remedy}.")
 
+from huggingface_hub import constants, get_session
 from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import HTTPError
 from transformers import PreTrainedConfig
 from transformers.dynamic_module_utils import HF_MODULES_CACHE, get_cached_module_file, get_relative_import_files
 from transformers.utils import logging
 from transformers.utils.type_validators import probability
 
 logger = logging.get_logger(__name__)
+
+PACKAGED_MODEL = "gpt1-novels"
+SECONDS_TO_ANSWER = 5  # that the hub has
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,44 @@ class UserError(ValueError):
     """What a user gave cannot be used. The sentence says what it was, what is needed and what to do."""
 
 
+class PlaceError(UserError, OSError):
+    """A model is neither in a folder nor in the hub's cache, and the hub cannot be asked for it."""
+
+
+def check_place(
+    name: str | os.PathLike, cache_dir: str | os.PathLike | None = None, local_files_only: bool = False, **kwargs
+) -> None:
+    """Checks that a model may be found: transformers would ask a hub that is out of reach for most of a minute.
+
+    Args:
+        name: a folder or hub id.
+        cache_dir, local_files_only: as in `from_pretrained`; its other arguments do not matter.
+
+    Raises:
+        PlaceError: it is no folder, the hub's cache has nothing of it, and the hub does not answer.
+    """
+    name = os.fspath(name)
+    if os.path.exists(name):
+        return
+    if name == PACKAGED_MODEL:
+        raise PlaceError(
+            f"{name!r} is no folder here ({os.path.abspath(name)}); to the commands it is the name of the model that "
+            "comes with the package. In Python, pass its folder, `modeling_gpt1.NOVELS`."
+        )
+    in_cache = Path(cache_dir or constants.HF_HUB_CACHE, f"models--{name.replace('/', '--')}")
+    if local_files_only or constants.HF_HUB_OFFLINE or in_cache.is_dir():
+        return
+    try:
+        get_session().head(constants.ENDPOINT, timeout=SECONDS_TO_ANSWER)
+    except (HTTPError, OSError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise PlaceError(
+            f"{name!r} is no folder here ({os.path.abspath(name)}), and the hub cannot be asked for it ({reason}). "
+            f"Pass the folder of a model. Without a network there is {PACKAGED_MODEL}, which comes with the package: "
+            "`modeling_gpt1.NOVELS` in Python."
+        ) from None
+
+
 @strict
 class GPT1BaseConfig(PreTrainedConfig):
     """Shared part of all GPT-1 configurations: the Auto classes, checks of sizes, and the objective."""
@@ -123,8 +167,9 @@ class GPT1BaseConfig(PreTrainedConfig):
         """As in transformers, which only warns of a model of another type, and opens it as new weights.
 
         Raises:
-            ValueError: the folder is of another type of model.
+            ValueError: the folder is of another type of model, or there is none and the hub does not answer.
         """
+        check_place(pretrained_model_name_or_path, **kwargs)
         config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         kind = config_dict.get("model_type") or cls.model_type
         if kind not in (cls.model_type, *cls.translated_types):

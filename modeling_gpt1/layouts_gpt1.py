@@ -23,7 +23,7 @@ from transformers.core_model_loading import Chunk, ConversionOps, Transpose, Wei
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, find_adapter_config_file, logging
 
-from .configuration_gpt1 import UserError
+from .configuration_gpt1 import UserError, check_place
 
 logger = logging.get_logger(__name__)
 
@@ -238,6 +238,8 @@ class FolderMixin:
             ImportError: the folder holds an adapter, and PEFT is not installed.
         """
         name = pretrained_model_name_or_path
+        if name is not None:
+            check_place(name, **kwargs)
         # An Auto class names the base in place of an adapter on the hub.
         adapter = (kwargs.get("adapter_kwargs") or {}).get("_adapter_model_path") or name
         base = None if name is None else base_of_adapter(adapter, **kwargs)

@@ -18,6 +18,7 @@ from transformers.hf_argparser import HfArg
 from tokenization.errors import UserError
 from tokenization.wording import nearest
 
+from ..configuration_gpt1 import check_place
 from ..inference.devices import check_device, default_device
 from ..storage.locking import writer_of_new_file
 from ..storage.writing import atomic_file
@@ -88,6 +89,7 @@ def check_model(flag: str, name: str | None, revision: str | None = None) -> Non
             f"{flag} {name} is neither a folder here nor in the hub's cache, and HF_HUB_OFFLINE forbids a download. "
             "Pass a folder, or unset HF_HUB_OFFLINE."
         )
+    check_place(name)
 
 
 def model_near(name: str) -> str:

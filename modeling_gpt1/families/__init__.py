@@ -9,7 +9,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from tokenization.errors import UserError
 
-from ..configuration_gpt1 import GPT1Config
+from ..configuration_gpt1 import GPT1Config, check_place
 from .adapters import without_adapter
 from .base import SIZES, Family
 from .decoder import DECODER, GPT2
@@ -53,6 +53,7 @@ def family_of_checkpoint(checkpoint: str, auto_model: bool = False, trust_remote
         auto_model: open openai-gpt and GPT-2 by transformers' own classes.
         trust_remote_code: run the code that the configuration brings.
     """
+    check_place(checkpoint)
     content = PreTrainedConfig.get_config_dict(checkpoint)[0]
     model_type = content.get("model_type")
     is_opened = model_type in OPENED_TYPES and not auto_model and "traversal" not in content

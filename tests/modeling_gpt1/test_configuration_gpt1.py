@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,8 +11,11 @@ from huggingface_hub.errors import StrictDataclassError
 from support.refusals import refusal
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig
 
-from modeling_gpt1 import GPT1Config, GPT1LSTMConfig, GPT1Model, configuration_gpt1
-from modeling_gpt1.configuration_gpt1 import is_regression
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1LSTMConfig, GPT1Model, configuration_gpt1
+from modeling_gpt1.commands import models
+from modeling_gpt1.commands.models import check_model
+from modeling_gpt1.configuration_gpt1 import check_place, is_regression
+from modeling_gpt1.families import family_of_checkpoint
 
 
 def test_defaults_are_the_papers():
@@ -190,3 +194,57 @@ def test_arguments_that_are_read_or_that_mean_something_else_are_not_warned_of(w
     config.save_pretrained(tmp_path)
     GPT1Config.from_pretrained(tmp_path)
     assert warnings_of_names == []
+
+
+class SilentSession:
+    """A client of the hub without a network; counts what it was asked."""
+
+    def __init__(self):
+        self.num_requests = 0
+
+    def head(self, *args, **kwargs):
+        self.num_requests += 1
+        raise OSError("Name or service not known")
+
+
+@pytest.fixture
+def silent_hub(monkeypatch, tmp_path):
+    """A network that is allowed, but does not answer, and a folder without a model."""
+    session = SilentSession()
+    monkeypatch.setattr(configuration_gpt1, "get_session", lambda: session)
+    monkeypatch.setattr(configuration_gpt1.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(models, "HF_HUB_OFFLINE", False)
+    monkeypatch.chdir(tmp_path)
+    return session
+
+
+@pytest.mark.parametrize(
+    "opens",
+    [
+        GPT1Config.from_pretrained,
+        GPT1ForCausalLM.from_pretrained,
+        family_of_checkpoint,
+        partial(check_model, "--model"),
+    ],
+)
+def test_without_a_network_one_sentence_names_the_folder_and_the_packaged_model(opens, silent_hub, tmp_path):
+    with pytest.raises(OSError) as told:
+        opens("runs/mine")
+    assert str(told.value) == (
+        f"'runs/mine' is no folder here ({tmp_path / 'runs' / 'mine'}), and the hub cannot be asked for it (Name or "
+        "service not known). Pass the folder of a model. Without a network there is gpt1-novels, which comes with the "
+        "package: `modeling_gpt1.NOVELS` in Python."
+    )
+    assert silent_hub.num_requests == 1
+
+
+def test_the_short_name_of_the_packaged_model_is_explained_where_a_folder_is_needed(silent_hub):
+    message = refusal(GPT1ForCausalLM.from_pretrained, "gpt1-novels")
+    assert "In Python, pass its folder, `modeling_gpt1.NOVELS`." in message
+    assert silent_hub.num_requests == 0
+
+
+def test_a_model_in_the_hubs_cache_needs_no_answer(silent_hub, tmp_path):
+    (tmp_path / "models--owner--name").mkdir()
+    check_place("owner/name", cache_dir=tmp_path)
+    assert silent_hub.num_requests == 0
