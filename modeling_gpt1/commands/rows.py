@@ -69,6 +69,26 @@ def warn_of_one_class(counts: Counter, source: str) -> None:
         )
 
 
+def warn_of_majority(predictions: np.ndarray, labels: np.ndarray, task: Task, source: str) -> None:
+    """Warns where many rows are predicted no better than by their most frequent class.
+
+    Args:
+        predictions, labels: ids of classes, or places of choices, `[N]`.
+    """
+    if len(labels) < MANY_ROWS:
+        return
+    counts = np.bincount(labels.astype(np.int64))
+    most_frequent = int(counts.argmax())
+    share = counts.max() / len(labels)
+    accuracy = (predictions == labels).mean()
+    if accuracy <= share:
+        answer = task.label_names[most_frequent] if task.label_names else most_frequent
+        logger.warning(
+            f"The accuracy on {source}, {accuracy:.3f}, is no better than that of always answering {answer!r}, "
+            f"{share:.3f}: the model has learnt nothing that shows. Try another --learning_rate or more epochs."
+        )
+
+
 def describe_recall(predictions: np.ndarray, labels: np.ndarray, task: Task) -> str:
     """The recall of each class that has rows: `recall: happy 0.500 (1 of 2) · sad 1.00 (3 of 3)`.
 

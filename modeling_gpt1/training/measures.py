@@ -13,6 +13,8 @@ from ..configuration_gpt1_lstm import GPT1LSTMConfig
 
 # Held-out perplexity of small models by tokens read, from docs/results/settings.md.
 MEASURED = {0.75e6: 246, 3.0e6: 132, 15.0e6: 66, 59.9e6: 49}
+# Learning rates of fine-tuning by parameters beside the embeddings: two of docs/results/paper.md, and the paper's own.
+FINETUNING_RATES = {3.2e6: 1e-3, 25.2e6: 5e-4, 85.1e6: 6.25e-5}
 MOST_EPOCHS = 3.25  # of these runs
 LEAST_VOCABULARY = 4_000  # perplexities of smaller ones do not compare
 
@@ -87,6 +89,12 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 102
         (matrix @ matrix)[0, 0].item()  # waits for the device
         best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
+
+
+def proposed_rate(num_parameters: int) -> float:
+    """The learning rate to fine-tune a GPT-1 of so many parameters beside its embeddings, between those measured."""
+    sizes, rates = np.log(list(FINETUNING_RATES)), np.log(list(FINETUNING_RATES.values()))
+    return float(np.exp(np.interp(np.log(num_parameters), sizes, rates)))
 
 
 def describe_expectation(num_tokens: int | None, num_read: float) -> str:

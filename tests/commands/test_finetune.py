@@ -19,12 +19,13 @@ from tqdm.auto import tqdm
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
-from modeling_gpt1.commands import entry, finetune, plot, predict, runs
+from modeling_gpt1.commands import entry, finetune, plot, predict, rows, runs
 from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.commands.entry import one_sentence
 from modeling_gpt1.commands.finetune import run as run_module
 from modeling_gpt1.commands.finetune.arguments import DataArguments, StartArguments, parse_columns
 from modeling_gpt1.commands.finetune.run import FineTuningRun, draw_places
+from modeling_gpt1.commands.rows import warn_of_majority
 from modeling_gpt1.commands.starts import parse_overrides
 from modeling_gpt1.families.gpt1 import GPT1Family
 from modeling_gpt1.storage.locking import writer_of_new_file
@@ -1007,3 +1008,34 @@ def test_a_given_length_is_said_by_the_run_and_its_card(tokenizer_folder, tmp_pa
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert "The model reads at most 9 tokens at a time" in card
     assert "| trained positions | the first 9 |" in card
+
+
+@pytest.mark.parametrize(("rate", "is_told"), [("6.25e-5", True), ("1e-3", False)])
+def test_a_rate_is_proposed_for_a_small_model_before_it_trains(rate, is_told, tokenizer_folder, tmp_path, caplog):
+    run = training(tmp_path / "run", "--learning_rate", rate)
+    finetune.main([*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *run])
+    told = [number for number, line in enumerate(caplog.messages) if "pass --learning_rate 0.001" in line]
+    first_step = [number for number, line in enumerate(caplog.messages) if line.startswith("step ")][0]
+    assert [number < first_step for number in told] == [True] * is_told
+
+
+def test_an_accuracy_that_is_no_better_than_the_most_frequent_class_is_reported(caplog):
+    task = Task("own", "classification", {"text": "text", "label": "label"}, ("sad", "happy"))
+    labels = np.array([1] * 11 + [0] * 9)
+    warn_of_majority(np.array([1] * 10 + [0] * 10), labels, task, "rows.csv")
+    assert caplog.messages == []  # 19 of 20
+    warn_of_majority(np.array([1] * 10 + [0] + [1] * 8 + [0]), labels, task, "rows.csv")
+    (line,) = caplog.messages
+    assert line.startswith(
+        "The accuracy on rows.csv, 0.550, is no better than that of always answering 'happy', 0.550"
+    )
+
+
+def test_a_run_reports_that_it_is_no_better_than_the_most_frequent_class(
+    tokenizer_folder, tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setattr(rows, "MANY_ROWS", 2)
+    monkeypatch.setattr(run_module, "predictions_from_logits", lambda task, logits: np.zeros(2, dtype=int))
+    run = training(tmp_path / "run")
+    finetune.main([*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *run, "--do_eval"])
+    assert "is no better than that of always answering 'happy', 0.500" in caplog.text

@@ -29,11 +29,20 @@ from ...storage.writing import atomic_file
 from ...training.arguments import seed_of_data
 from ...training.callbacks import readable
 from ...training.launch import check_launch, end_processes
+from ...training.measures import proposed_rate
 from .. import runs
 from ..arguments import CommandParser, parser_of
 from ..confusion import MOST_CLASSES, write_confusion
 from ..models import at_revision, check_model, opening
-from ..rows import MANY_ROWS, check_labels, check_unknown, describe_recall, some_texts, warn_of_one_class
+from ..rows import (
+    MANY_ROWS,
+    check_labels,
+    check_unknown,
+    describe_recall,
+    some_texts,
+    warn_of_majority,
+    warn_of_one_class,
+)
 from .arguments import DataArguments, StartArguments
 
 logger = logging.getLogger(__name__)
@@ -53,6 +62,7 @@ KEPT_AT_A_RESUME = (
 # Trainer's arguments that would leave no predictions to write, with the values that do.
 NEEDED_FOR_PREDICTIONS = {"prediction_loss_only": False, "eval_do_concat_batches": True, "label_names": None}
 LORA_DROPOUT = 0.05
+FAR_BELOW = 4  # times below the proposed learning rate
 
 
 def main(arguments: list[str]) -> None:
@@ -386,6 +396,22 @@ class FineTuningRun:
             **self.parts,
         )
         runs.use_readable_log(self.trainer, self.sources_of(evaluated))
+        self.propose_rate()
+
+    def propose_rate(self) -> None:
+        """Warns of a learning rate that is far below what small models of GPT-1 were trained with."""
+        is_measured = self.family.name == "gpt1" and self.peft_config is None
+        is_new_run = self.args.do_train and self.checkpoint is None
+        if not is_measured or not is_new_run or not self.args.should_log:
+            return
+        num_parameters = self.trainer.model.num_parameters(exclude_embeddings=True)
+        proposed = proposed_rate(num_parameters)
+        if self.args.learning_rate <= proposed / FAR_BELOW:
+            logger.warning(
+                f"The learning rate is {self.args.learning_rate:.3g}, at which a model of this size learns little: it "
+                f"has {num_parameters:,} parameters beside its embeddings. Runs of such models used about "
+                f"{proposed:.1g}: pass --learning_rate {proposed:.1g}. The default is the paper's, for 85 M."
+            )
 
     def sources_of(self, splits: dict[str, Dataset]) -> str:
         return " and ".join(self.data_args.source_of(name) for name in splits)
@@ -419,6 +445,10 @@ class FineTuningRun:
                 path = Path(self.args.output_dir, f"{beginning}{suffix}.jsonl")
                 source = self.data_args.source_of(name)
                 self.write_predictions(path, output.predictions, rows, source, with_texts=use == "eval")
+                has_classes = not self.task.regression and not self.task.multi_label
+                if output.label_ids is not None and has_classes:
+                    predictions = predictions_from_logits(self.task, output.predictions)
+                    warn_of_majority(predictions, output.label_ids, self.task, source)
                 if output.label_ids is not None and self.task.label_names:
                     predictions = predictions_from_logits(self.task, output.predictions)
                     picture = Path(self.args.output_dir, f"confusion_matrix{suffix}.png") if use == "eval" else None
