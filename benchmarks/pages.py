@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ROOT / "docs" / "results"
+ALL_ROWS = ROOT / "benchmarks" / "tables.md"  # too long for a page
 PICTURES = ROOT / "docs" / "pictures"
 
 INK = "#77808c"  # text and axes: a grey with contrast on white and on dark blue
@@ -470,6 +471,90 @@ def gpu_generation_table() -> str:
     raise ValueError(f"No file in {RESULTS} has generation on a GPU.")
 
 
+# ---- Benchmarks
+
+RACE, STORIES = (
+    "RACE-shaped step 1 × 4 × 380, 360 shared, float32",
+    "Story-Cloze-shaped step 8 × 2 × 64, 50 shared, float32",
+)
+GPT, HEADS, TOKENIZER = "OpenAIGPTLMHeadModel", "OpenAIGPTDoubleHeadsModel", "OpenAIGPTTokenizer"
+ROWS_ON_CPU = (  # words of the table, script, work, peer, measures: of speed, then of memory if it was measured
+    ("pre-train", "pretraining", "pre-training step 4 × 512, float32", GPT, ("tokens/s", "peak − before MiB")),
+    (
+        "pre-train, bfloat16",
+        "pretraining",
+        "pre-training step 4 × 512, bfloat16",
+        GPT,
+        ("tokens/s", "peak − before MiB"),
+    ),
+    ("fine-tune, RACE", "finetuning", RACE, HEADS, ("seconds", "step MiB")),
+    ("fine-tune, stories", "finetuning", STORIES, HEADS, ("seconds", "step MiB")),
+    ("score, 4 answers", "scoring", "scoring 8 questions of 312 tokens, 4 answers each, float32", GPT, ("seconds",)),
+    ("generate, one text", "generation", "generation 64 + 192, batch 1, float32", GPT, ("tokens/s",)),
+    (
+        "tokenise rows",
+        "tokenizer_parity",
+        "tokenise 200,000 short rows a round, 100,000 a call, 1 thread",
+        TOKENIZER,
+        ("MB/s", "peak MiB"),
+    ),
+)
+ROWS_ON_GPU = (  # words of the table, work, peer
+    ("pre-train", "pre-training step 32 × 512, bfloat16", GPT),
+    ("fine-tune, RACE", "RACE-shaped step 8 × 4 × 380, 360 shared, bfloat16", HEADS),
+    ("fine-tune, stories", "Story-Cloze-shaped step 32 × 2 × 64, 50 shared, bfloat16", HEADS),
+)
+
+
+def benchmark_rows() -> list[tuple[str, list[dict]]]:
+    """Words of each line of the table, with the measured rows of its speed and, if there is one, of its memory."""
+    lines = []
+    for words, script, work, peer, measures in ROWS_ON_CPU:
+        rows = newest_of_script(script)
+        lines.append((f"{words}, one CPU core", [row_of(rows, work, measure, peer) for measure in measures]))
+    on_gpu = newest("accelerator")["results"]
+    for words, work, peer in ROWS_ON_GPU:
+        of_work = [row_of(on_gpu, work, measure, peer) for measure in ("seconds", "peak MiB")]
+        lines.append((f"{words}, one H200", of_work))
+    return lines
+
+
+def benchmarks_table() -> str:
+    """Ours, the peer's and the ratio of each row of the picture."""
+    lines = []
+    for words, rows in benchmark_rows():
+        for row in rows:
+            ratio = row["ratio"]
+            times = f"{ratio['median']:.2f} ({ratio['least']:.2f} … {ratio['most']:.2f})"
+            ours, theirs = shown(row["ours"]["median"]), shown(row["theirs"]["median"])
+            lines.append([f"{words}: {row['measure']}", row["peer"], ours, theirs, times])
+    return markdown_table(["work", "peer", "gpt1-hf", "the peer", "times better"], lines)
+
+
+def draw_benchmarks(figure: Figure) -> None:
+    """Ratios of speed and of memory as two bars of each work."""
+    figure.set_size_inches(8, 5.2)
+    axes = figure.subplots()
+    lines = benchmark_rows()
+    height = 0.38
+    for number, (_, rows) in enumerate(lines):
+        for kind, row in enumerate(rows):  # speed above, memory below
+            place = -number + height * (0.5 - kind)
+            ratio = row["ratio"]["median"]
+            axes.barh(place, ratio - 1, height, left=1, color=(BLUE, ORANGE)[kind])
+            text = f" {ratio:.2g} × " if ratio < 10 else f" {ratio:.0f} × "
+            axes.text(ratio, place, text, color=INK, va="center", ha="left" if ratio >= 1 else "right", fontsize=8)
+    for colour, label in ((BLUE, "speed"), (ORANGE, "memory of a step")):
+        axes.barh(0, 0, color=colour, label=label)
+    use_log_scale(axes, "x", [1, 2, 4, 8])
+    axes.axvline(1, color=INK, linewidth=1)
+    axes.set_yticks([-number for number in range(len(lines))], [words for words, _ in lines])
+    axes.set_xlim(0.9, 16)
+    axes.set_xlabel("times better than transformers' class")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(frameon=False, labelcolor=INK, loc="lower right")
+
+
 # ---- lm-evaluation-harness
 
 EVALUATED = {"blimp": "BLiMP", "hellaswag": "HellaSwag", "storycloze_2016": "Story Cloze", "arc_easy": "ARC, easy"}
@@ -562,6 +647,7 @@ DRAWN: dict[str, Callable[[Figure], None]] = {
     "sweep": draw_sweep,
     "babylm": draw_babylm,
     "speed": draw_speed,
+    "benchmarks": draw_benchmarks,
     "evaluation": draw_evaluation,
     "memory": draw_memory,
 }
@@ -572,6 +658,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sweep": sweep_table,
     "babylm": babylm_table,
     "speed": speed_table,
+    "benchmarks": benchmarks_table,
     "gpu": gpu_table,
     "gpu_generation": gpu_generation_table,
     "evaluation": evaluation_table,
@@ -622,7 +709,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     for name in DRAWN:
         print(draw(name, PICTURES).relative_to(ROOT))
-    for path in sorted(PAGES.glob("*.md")):
+    for path in (*sorted(PAGES.glob("*.md")), ALL_ROWS):
         path.write_text(fill(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 

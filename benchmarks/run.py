@@ -9,7 +9,7 @@ Every script of `SCRIPTS` has a function `compare(rounds, threads, quick)` that 
 error is printed and saved with the others' rows, and the exit code is 1.
 
 `<date>-bench.json` is written to `--output`, by default `benchmarks/results/`, after each script. Scripts that ran
-earlier the same day stay there until they run again. At the end of a run without `--output`, the page gets
+earlier the same day stay there until they run again. At the end of a run without `--output`, tables.md gets
 the rows with a target of every script's newest run. A quick run says nothing about speed: it has no targets, and
 writes only where `--output` says so.
 
@@ -39,7 +39,7 @@ SCRIPTS = {
     "loading": "Imports and opening",
     "starts": "The way to the first update",
 }
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "benchmarks.md"
+PAGE = Path(__file__).parent / "tables.md"
 MARKS = ("<!-- Written by `make bench` from here -->", "<!-- to here -->")
 
 

@@ -11,11 +11,12 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 pages = SimpleNamespace(**runpy.run_path(str(ROOT / "benchmarks" / "pages.py")))
 RESULT_PAGES = sorted((DOCS / "results").glob("*.md"))
+PAGES_WITH_TABLES = [*RESULT_PAGES, pages.ALL_ROWS]
 GUIDES = sorted([*DOCS.glob("*.md"), *(DOCS / "how-it-works").glob("*.md")])
 MEASURED_CELL = re.compile(r"^\|.*\| *[^|\n]*\d+(?:\.\d+)? *(?:×|±|tokens/s|s,|MiB|GiB|%)", flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", RESULT_PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES_WITH_TABLES, ids=lambda page: page.stem)
 def test_the_tables_of_a_page_are_the_measured_ones(page):
     text = page.read_text(encoding="utf-8")
     assert pages.fill(text) == text
@@ -28,19 +29,13 @@ def test_a_table_with_another_figure_is_found():
     assert pages.fill(wrong) == text
 
 
-# The index, and the full record of the benchmarks, which has no picture of its own: speed.md draws it.
-WITHOUT_PICTURE = ("index", "benchmarks")
-
-
-@pytest.mark.parametrize(
-    "page", [page for page in RESULT_PAGES if page.stem not in WITHOUT_PICTURE], ids=lambda page: page.stem
-)
+@pytest.mark.parametrize("page", [page for page in RESULT_PAGES if page.stem != "index"], ids=lambda page: page.stem)
 def test_a_page_has_a_picture(page):
     assert "](../pictures/" in page.read_text(encoding="utf-8")
 
 
 def test_each_table_stands_in_a_page():
-    text = "".join(page.read_text(encoding="utf-8") for page in RESULT_PAGES)
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES_WITH_TABLES)
     assert {hit[1] for hit in pages.MARK.finditer(text)} == pages.TABLES.keys()
 
 
