@@ -39,6 +39,7 @@ CHECKPOINT_NAME = "checkpoint.json"
 # Pushes to the hub skip names that begin with "_".
 INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
+MODEL_ALONE = "it holds only the model (`save_only_model`)"  # of a checkpoint that cannot be resumed from
 # Settings of a run; the state of the optimizer restores the first, and no other optimizer reads it.
 OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 SETTINGS = (
@@ -182,7 +183,7 @@ def find_fault(folder: str | os.PathLike) -> str | None:
             return f"{path.name} is missing"
         if path.stat().st_size != size:
             return f"{path.name} has {path.stat().st_size} bytes instead of {size}"
-    return "it holds only the model (`save_only_model`)" if is_model_alone else None
+    return MODEL_ALONE if is_model_alone else None
 
 
 def find_altered_file(folder: str | os.PathLike) -> str | None:
@@ -194,6 +195,31 @@ def find_altered_file(folder: str | os.PathLike) -> str | None:
         if "sha256" in entry and checksum_of_file(Path(folder, name)) != entry["sha256"]:
             return f"{name} is not what was written: its SHA-256 differs"
     return None
+
+
+def has_checksums(folder: str | os.PathLike) -> bool:
+    """Whether a checkpoint has a checksum of each file; those of earlier versions have none."""
+    return all("sha256" in entry for entry in read_content(folder)["files"].values())
+
+
+def faults_of_checkpoints(folder: str | os.PathLike) -> dict[Path, str | None]:
+    """What is damaged in each checkpoint of a run, or in the checkpoint that the folder is; `None` if nothing is.
+
+    Reads every file, which takes about a second for each gigabyte.
+
+    Raises:
+        ValueError: the folder is no checkpoint and has none.
+    """
+    folders = [Path(folder)] if is_ours(Path(folder)) else _checkpoints_in(folder)
+    if not folders:
+        raise UserError(f"{folder} has no checkpoint. Pass the `output_dir` of a run that has some, or one of them.")
+    faults = {}
+    for checkpoint in folders:
+        fault = find_fault(checkpoint)
+        if fault in (None, MODEL_ALONE):
+            fault = find_altered_file(checkpoint)
+        faults[checkpoint] = fault
+    return faults
 
 
 def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:

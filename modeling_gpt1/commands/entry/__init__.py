@@ -28,7 +28,7 @@ COMMANDS = {
     "reproduce": "run the paper's experiments and report them beside the paper's figures",
     "overlap": "report how much of a task's rows a pre-training text holds",
     "playground": "open a page in the browser that shows how a model reads",
-    "env": "print what a bug report needs: versions, devices, extras",
+    "env": "print what a bug report needs: versions, devices, extras; or check a run's checkpoints",
     "completion": "print the script that completes commands and flags in bash, zsh or fish",
 }
 COMMAND_LINES = "\n".join(f"  {name:<12}{what}" for name, what in COMMANDS.items())

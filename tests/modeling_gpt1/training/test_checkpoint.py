@@ -27,6 +27,7 @@ from torch import nn
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 import modeling_gpt1
+from modeling_gpt1.commands import env
 from modeling_gpt1.storage import writing
 from modeling_gpt1.training import checkpoint as checkpoints
 from modeling_gpt1.training.checkpoint import CheckpointError, newest_whole_checkpoint
@@ -467,6 +468,52 @@ def test_an_altered_checkpoint_is_skipped_for_the_one_before(tmp_path, monkeypat
     assert differing(found, expected) == []
 
 
+@pytest.fixture(scope="module")
+def saved_run(tmp_path_factory):
+    """The folder of a run with three checkpoints."""
+    folder = tmp_path_factory.mktemp("saved")
+    train_to_the_end(make_pretraining(folder))
+    return folder
+
+
+def test_a_check_finds_the_altered_checkpoint_of_a_run(saved_run, tmp_path, capsys):
+    run = shutil.copytree(saved_run, tmp_path / "run")
+    flip_a_bit(run / "checkpoint-6" / "model.safetensors")
+    with pytest.raises(SystemExit) as end:
+        env.main(["--check", str(run)])
+    assert end.value.code == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{run}/checkpoint-3: as it was written",
+        f"{run}/checkpoint-6: damaged: model.safetensors is not what was written: its SHA-256 differs",
+        f"{run}/checkpoint-9: as it was written",
+    ]
+
+
+def test_a_check_of_one_checkpoint_says_that_it_is_whole(saved_run, capsys):
+    env.main(["--check", str(saved_run / "checkpoint-3")])
+    assert capsys.readouterr().out == f"{saved_run}/checkpoint-3: as it was written\n"
+
+
+def test_a_check_says_where_there_are_no_checksums(saved_run, tmp_path, capsys):
+    checkpoint = shutil.copytree(saved_run / "checkpoint-3", tmp_path / "checkpoint-3")
+    leave_checksums_out(checkpoint)
+    env.main(["--check", str(checkpoint)])
+    assert capsys.readouterr().out == f"{checkpoint}: of the sizes that were written; it has no checksums\n"
+
+
+def test_a_check_of_a_folder_without_checkpoints_is_refused(tmp_path):
+    assert f"{tmp_path} has no checkpoint. Pass the" in refusal(env.main, ["--check", str(tmp_path)])
+
+
+def leave_checksums_out(checkpoint):
+    """Makes a checkpoint one of an earlier version."""
+    manifest = checkpoint / "checkpoint.json"
+    content = json.loads(manifest.read_text())
+    for entry in content["files"].values():
+        del entry["sha256"]
+    manifest.write_text(json.dumps(content))
+
+
 class TestRefusals:
     @pytest.mark.parametrize("make", [make_pretraining, make_fine_tuning])
     def test_a_new_run_in_the_folder_of_another(self, make, tmp_path):
@@ -512,11 +559,7 @@ class TestRefusals:
 
     def test_a_checkpoint_of_a_version_without_checksums(self, tmp_path):
         train_to_the_end(make_pretraining(tmp_path, max_steps=3))
-        manifest = tmp_path / "checkpoint-3" / "checkpoint.json"
-        content = json.loads(manifest.read_text())
-        for entry in content["files"].values():
-            del entry["sha256"]
-        manifest.write_text(json.dumps(content))
+        leave_checksums_out(tmp_path / "checkpoint-3")
         trainer = make_pretraining(tmp_path)
         train_to_the_end(trainer, str(tmp_path / "checkpoint-3"))
         assert trainer.state.global_step == 9
