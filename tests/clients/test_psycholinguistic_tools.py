@@ -4,9 +4,11 @@ import math
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from support.tiny import SENTENCES, byte_level
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from modeling_gpt1 import word_surprisals
+from modeling_gpt1.inference import surprisal
 
 TEXTS = ["The old farmer walked, quietly, to the market.", "She smiled."]
 
@@ -46,10 +48,28 @@ def test_minicons_gives_the_words_of_word_surprisals(folder):
     assert [bits for of_text in theirs for _, bits in of_text] == pytest.approx(ours["bits"].tolist(), abs=1e-4)
 
 
+def test_minicons_corrects_leading_blanks_alike_where_only_they_begin_words(monkeypatch):
+    """It leaves out that a line end, or the end of the text, also ends a word."""
+    scorer = pytest.importorskip("minicons.scorer")
+    tokenizer = byte_level(SENTENCES)
+    torch.manual_seed(0)
+    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    sizes = {"vocab_size": len(tokenizer), "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, **ids, initializer_range=0.3)).eval()
+    blanks = sorted(place for token, place in tokenizer.get_vocab().items() if token.startswith("Ġ"))
+    monkeypatch.setattr(surprisal, "ids_of_boundaries", lambda tokenizer: blanks)
+    text = "the old farmer walked to a green market"
+    ours = word_surprisals(model, tokenizer, text)
+    opened = scorer.IncrementalLMScorer(model, "cpu", tokenizer=tokenizer)
+    options = {"bow_correction": True, "bos_token": True, "surprisal": True, "base_two": True}
+    (theirs,) = opened.word_score_tokenized([text], str.split, **options)
+    assert [bits for _, bits in theirs] == pytest.approx(ours["bits"].tolist(), abs=1e-4)
+
+
 def test_surprisal_scores_the_first_token_too(folder):
     """It leaves the padding id, 0, out of every distribution, which a text never has."""
-    surprisal = pytest.importorskip("surprisal")
-    model = surprisal.AutoHuggingFaceModel.from_pretrained(folder, model_class="causal")
+    package = pytest.importorskip("surprisal")
+    model = package.AutoHuggingFaceModel.from_pretrained(folder, model_class="causal")
     (scored,) = model.surprise(TEXTS[0])
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ids = [0, *tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]]
