@@ -77,6 +77,8 @@ def _json_values(file: TextIO, decoder: json.JSONDecoder) -> Iterator[Any]:
             continue
         try:
             values = [decoder.decode(line)]
+        except RecursionError:
+            raise ValueError(f"line {number + 1} has lists or objects in more than a thousand others") from None
         except json.JSONDecodeError:  # a value of several lines, or several values in a line
             values = _values_of_text(line + file.read(), decoder, number)
         yield from values
@@ -115,17 +117,30 @@ def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any
         candidates = ["\t"]
     else:
         candidates = list(DELIMITERS)
+    _check_first_line(path)
     tables = {mark: pandas.read_csv(path, nrows=1, sep=mark) for mark in candidates}
     mark = max(candidates, key=lambda mark: len(tables[mark].columns))  # the comma, where several give as many
     table = tables[mark]
     if not isinstance(table.index, pandas.RangeIndex):
         # pandas would take the first cell of each row for its name, and shift all others.
         raise ValueError(f"its first row has more cells than the {len(table.columns)} names of its first line")
-    names = pandas.read_csv(path, nrows=1, sep=mark, header=None).loc[0]  # pandas would number a name's second column
+    # As a row, because pandas would number a name's second column.
+    names = pandas.read_csv(path, nrows=1, sep=mark, header=None, dtype=str, keep_default_na=False).loc[0]
+    names = names[names != ""]  # several columns may have no name, such as an index of pandas
     if not names.is_unique:
         raise ValueError(f"its first line names two columns {names[names.duplicated()].iloc[0]!r}")
     features = Features({name: Value("string") for name in table.columns})
     return {"sep": mark, "keep_default_na": False, "features": features}
+
+
+def _check_first_line(path: str | Path) -> None:
+    """Refuses what spreadsheets write before or between the characters of the first line."""
+    with fsspec.open(path, "rb", compression="infer") as file:
+        line = file.readline(1 << 16)
+    if b"\0" in line and not line.startswith(UTF16_MARKS):
+        raise ValueError("its first line has zero bytes, as text in UTF-16 has")
+    if line.lower().startswith(b"sep="):
+        raise ValueError(f"its first line is {line.decode(errors='replace').strip()!r}, which only Excel reads")
 
 
 def _delimiter_of(given: str) -> str:

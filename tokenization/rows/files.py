@@ -196,6 +196,8 @@ def _is_fault_of_the_cache(reason: BaseException, path: Path) -> bool:
 def _remedy(path: Path, builder: str, reason: BaseException) -> str:
     if isinstance(reason, UnicodeDecodeError):
         return to_utf8(path, reason)
+    if "which only Excel reads" in str(reason):
+        return "Remove the line."
     remedy = "Correct the file, and save it in UTF-8."
     if builder == "csv":
         remedy += " Quote cells that hold its separator, or pass that as `delimiter`."

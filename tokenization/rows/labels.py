@@ -4,13 +4,13 @@ Rows whose label or text cannot be used are refused together, or left out: the m
 they hold and what is needed.
 """
 
-import math
 import re
 import unicodedata
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+import numpy as np
 from datasets import ClassLabel, Dataset, LargeList, List, Value
 from transformers.utils import logging
 
@@ -25,6 +25,7 @@ logger = logging.get_logger(__name__)
 # A number, and its fraction. 007 is a name, and so is a number of more digits than 64 bits hold.
 NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?\s*")
 NUMBER_WITH_COMMA = re.compile(r"\s*-?[0-9]+,[0-9]+\s*")
+LARGEST_LABEL = float(np.finfo(np.float32).max)  # of a regression, whose labels are 32-bit floats
 MOST = 1 << 53  # from here on a float does not tell whole numbers apart
 # Cells of a column that says whether a label holds.
 HOLDS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "no": False, "yes": True}
@@ -200,10 +201,11 @@ def _check_names(names: list[str], found: set, where: str, num_labels: int | Non
 
 
 def _equal_but_for_spelling(names: list[str]) -> list[str]:
-    """Groups of names that differ in case, in spaces at their ends or in Unicode's form alone: `'No' and 'no'`."""
+    """Groups of names that differ in case, spaces, Unicode's form or invisible characters alone: `'No' and 'no'`."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        plain = unicodedata.normalize("NFC", name).strip().lower()
+        visible = "".join(letter for letter in name if unicodedata.category(letter) != "Cf")
+        plain = " ".join(unicodedata.normalize("NFC", visible).lower().split())
         groups.setdefault(plain, []).append(name)
     return [" and ".join(_distinct(group)) for group in groups.values() if len(group) > 1]
 
@@ -310,7 +312,7 @@ class LabelIds:
         except (TypeError, ValueError):
             return None
         if self.task.regression:
-            return number if math.isfinite(number) else None
+            return number if abs(number) <= LARGEST_LABEL else None  # neither infinite nor NaN
         # Of classes, the collator refuses those below 0 with its own sentence, once it knows which label is hidden.
         least = 0 if self.has_choices and not self.is_test else 1 - MOST
         is_id = number.is_integer() and least <= number < end

@@ -183,7 +183,9 @@ class _Split:
 def _open_split(name: str, given: Rows, delimiter: str | None, needed: Collection[str]) -> _Split:
     source, task_name = f"the split {name!r}", ""
     if isinstance(given, Dataset):
-        rows = given
+        # Numbers of torch or numpy, and columns that are hidden, would be read as other labels.
+        is_changed = given.format["type"] == "custom"  # by a function of the user's
+        rows = given if is_changed else given.with_format(None)
         dataset_name = given.info.dataset_name  # none if the rows were made in memory
         if dataset_name:
             source, task_name = f"{dataset_name}/{name}", Path(dataset_name).name
@@ -194,10 +196,9 @@ def _open_split(name: str, given: Rows, delimiter: str | None, needed: Collectio
     else:
         source, task_name = str(given), Path(given).name.partition(".")[0]
         rows = read_file(given, delimiter=delimiter, needed=needed)
-        if PLACE in rows.column_names:
-            raise UserError(
-                f"{source} has a column {PLACE!r}, as which this package keeps the rows' places. Rename it."
-            )
+    is_file = isinstance(given, str | Path)
+    if PLACE in rows.column_names and (is_file or rows.features[PLACE] != Value("int64")):
+        raise UserError(f"{source} has a column {PLACE!r}, as which this package keeps the rows' places. Rename it.")
     if len(rows) == 0:
         raise UserError(f"{source} has no rows. Give at least one, or leave it out.")
     return _Split(name, rows, source, task_name)
@@ -305,6 +306,8 @@ class _OwnRows:
         for train in self.splits:
             if train.name == "train":
                 usable = [label for row, label in enumerate(train.labels) if row not in train.bad_texts]
+                if not usable:
+                    raise UserError(f"{train.source} has no text in its column {train.bad_texts[0]!r}. Name another.")
                 where = f"Column {self.label!r} of {train.source}"
                 return class_names(usable, train.rows.features[self.label], where, num_labels)
         raise UserError("Without a train file the classes are not known. Pass one, or the model's `label_names`.")

@@ -157,6 +157,18 @@ def test_blank_lines_are_told(tmp_path, logged, name, content, told):
     assert logged.messages[0] == f"{path}: {told}"
 
 
+def test_several_columns_may_have_no_name(tmp_path):
+    path = tmp_path / "index.csv"
+    path.write_text(",body,label,\n0,a,x,\n1,b,y,\n")
+    assert read_file(path)["body"][:] == ["a", "b"]
+
+
+def test_columns_of_one_name_are_refused_whatever_pandas_takes_it_for(tmp_path):
+    path = tmp_path / "na.csv"
+    path.write_text("body,NA,NA\na,x,y\n")
+    check_refused(lambda: read_file(path), "its first line names two columns 'NA'")
+
+
 def test_a_line_of_separators_is_a_row(tmp_path, logged):
     path = tmp_path / "blank.csv"
     path.write_text("body,label\na,x\n,\nb,y\n")

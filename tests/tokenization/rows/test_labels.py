@@ -309,3 +309,34 @@ def test_a_list_that_names_a_class_twice_is_refused_in_each_split():
 def test_rows_that_all_name_the_classes_0_and_1_of_three_are_ids():
     rows = load_files({"test": moods([0, 1])}, "classification", COLUMNS, label_names=("0", "1", "2"))[1]["test"]
     assert rows["mood"][:] == [[1.0, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize("other", ["very\u200b good", "very  good", "very\u00a0good", "\ufeffVery good"])
+def test_classes_that_differ_in_what_nobody_sees_are_refused(other):
+    rows = moods("very good", other, "bad")
+    check_refused(
+        lambda: load_files({"train": rows}, "classification", COLUMNS), "in spelling alone", ascii(other)[1:-1]
+    )
+
+
+def test_a_number_that_a_32_bit_float_cannot_hold_is_refused():
+    told = "1 of 2 rows of the split 'train'", "row 1: column 'mood' has -1e+39"
+    check_refused(lambda: load_files({"train": moods(1.0, -1e39)}, "classification", COLUMNS, regression=True), *told)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_labels_of_a_formatted_data_set_are_read_as_they_stand(kind):
+    rows = datasets.Dataset.from_list(moods([0], [1, 2], [])).with_format(kind)
+    written = load_files({"train": rows}, "classification", COLUMNS)[1]["train"]
+    assert written["mood"][:] == [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+
+
+def test_a_column_that_a_format_hides_is_read():
+    rows = datasets.Dataset.from_list(moods("a", "b")).with_format(columns=["body"])
+    assert load_files({"train": rows}, "classification", COLUMNS)[1]["train"]["mood"][:] == [0, 1]
+
+
+def test_rows_without_any_text_are_refused_for_it():
+    rows = [{"body": None, "mood": "a"}, {"body": " ", "mood": "b"}]
+    told = "the split 'train' has no text in its column 'body'. Name another."
+    check_refused(lambda: load_files({"train": rows}, "classification", COLUMNS), told)

@@ -126,6 +126,11 @@ def test_a_file_with_the_column_of_places_is_refused(tmp_path):
     check_refused(lambda: load_files({"train": path}, "classification", COLUMNS), f"{path} has a column {PLACE!r}")
 
 
+def test_texts_in_the_column_of_places_are_refused():
+    rows = [{**row, PLACE: "b"} for row in ROWS]
+    check_refused(lambda: load_files({"train": rows}, "classification", COLUMNS), f"has a column {PLACE!r}", "Rename")
+
+
 def test_an_unknown_split_is_refused_with_the_nearest():
     check_refused(lambda: load_files({"trian": "a.csv"}, "classification", COLUMNS), "'trian' (did you mean 'train'?)")
 
