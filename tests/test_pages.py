@@ -55,6 +55,7 @@ def stand_ins(tmp_path_factory):
     write_openai_gpt(folder / "openai-community" / "openai-gpt", tokenizer)
     write_gpt2(folder / "openai-community" / "gpt2")
     write_family("bert", folder / "google-bert" / "bert-base-uncased")
+    write_family("llama", folder / "HuggingFaceTB" / "SmolLM2-135M", "ForCausalLM")
     write_tasks(folder / "data", reviews)
     shutil.copytree(folder / "data", folder / "nyu-mll" / "glue")  # as the data sets of the hub
     names = [path.name for path in (folder / "data").iterdir()]

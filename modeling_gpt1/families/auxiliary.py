@@ -137,6 +137,11 @@ def add_auxiliary_head(
         expected = causal(input_ids=ids).logits
     check_logits(model, head, ids, expected)
     head.requires_grad_(not is_frozen)
+    attach_head(model, head)
+
+
+def attach_head(model: PreTrainedModel, head: LanguageModelHead) -> None:
+    """Puts a head beside a classifier, in place. `save_pretrained` leaves it out."""
     model.add_module(HEAD, head)
     unsaved = {f"{HEAD}.{name}" for name in head.state_dict()}
     model._keys_to_ignore_on_save = {*(model._keys_to_ignore_on_save or ()), *unsaved}
