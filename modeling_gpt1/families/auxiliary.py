@@ -211,9 +211,14 @@ def check_logits(
     """
     name = type(model).__name__
     remedy = "Leave `lm_coef` out, or use another model"
-    with unchanged(model):
-        logits = logits_of_base(model, head, ids)
-        of_beginning = logits_of_base(model, head, ids[:, :-1])
+    try:
+        with unchanged(model):
+            logits = logits_of_base(model, head, ids)
+            of_beginning = logits_of_base(model, head, ids[:, :-1])
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        # The classifiers of encoder-decoders, for example, read a text in another way than their decoders do.
+        what = f"{name} cannot read a few tokens as the causal {model.config.model_type} does ({error})"
+        raise UserError(f"{what}, so `lm_coef` has no language-model loss here. {remedy}.") from error
     if logits.shape != expected.shape or difference(logits, expected) > TOLERANCE:
         detail = "have another shape"
         if logits.shape == expected.shape:

@@ -400,6 +400,11 @@ class GPT1Trainer(_GPT1BaseTrainer):
     def _prepare_auxiliary_loss(self, model: PreTrainedModel) -> None:
         """Gives the model λ, and checks that nothing replaces its loss."""
         config = model.config
+        if not self.family.has_example_losses and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+            raise UserError(
+                f"{type(model).__name__} has a language-model head beside it (`lm_coef`), which FSDP and DeepSpeed "
+                "would not save. Train it on one device or with DistributedDataParallel, or leave `lm_coef` out."
+            )
         if self._lm_coef is not None:
             self.family.set_lm_coef(config, self._lm_coef)
         if not self._has_own_loss and config.lm_coef:

@@ -113,6 +113,12 @@ def test_a_model_that_reads_later_tokens_is_refused(folder_of):
     assert "LlamaForSequenceClassification reads the tokens after the one that it predicts" in told
 
 
+def test_a_classifier_that_reads_texts_as_an_encoder_decoder_is_refused(tmp_path):
+    told = refusal(prepare_decoder, write_family("bart", tmp_path, "ForCausalLM"))
+    assert "BartForSequenceClassification cannot read a few tokens as the causal bart does" in told
+    assert "Leave `lm_coef` out" in told
+
+
 def test_a_classifier_has_no_output_matrix_to_go_on_with(folder_of, tmp_path):
     folder = folder_of("llama")
     prepare_decoder(folder)["model"].save_pretrained(tmp_path / "tuned")
@@ -129,6 +135,18 @@ def test_a_classifier_with_tied_embeddings_goes_on(folder_of, tmp_path):
 def test_an_encoder_is_refused(tmp_path):
     told = refusal(prepare_finetuning, write_family("bert", tmp_path), TASK, lm_coef=0.5)
     assert "BertForSequenceClassification does not predict next tokens" in told
+
+
+def test_a_row_without_a_label_has_no_weight(folder_of):
+    parts = prepare_decoder(folder_of("llama"))
+    model = parts["model"].eval()
+    scores = family_of_model(model).scores_of(model)
+    batch = parts["data_collator"](Rows("classification", 3).rows)
+    del batch["labels"]
+    sums = []
+    for weights in ([1, 1, 0], [1, 0, 0], [0, 1, 0]):
+        sums.append(scores(**batch, example_weights=torch.tensor(weights)).lm_sum.item())
+    assert sums[0] == pytest.approx(sums[1] + sums[2], rel=1e-6)
 
 
 @pytest.mark.parametrize("lm_coef", [-0.5, float("nan"), float("inf")])

@@ -108,6 +108,14 @@ def test_the_trainer_says_how_to_open_a_classifier_with_the_objective(folder_of,
     assert "prepare_finetuning(…, lm_coef=0.5)" in told
 
 
+def test_sharded_models_with_the_objective_are_refused(folder_of, tmp_path):
+    trainer = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path)
+    trainer.is_fsdp_enabled = True
+    told = refusal(trainer._check_model, trainer.model)
+    assert "which FSDP and DeepSpeed would not save" in told
+    assert "or leave `lm_coef` out" in told
+
+
 def test_an_output_matrix_is_trained_unless_it_is_frozen(folder_of, tmp_path):
     for is_frozen in (False, True):
         parts = prepare_decoder(folder_of("llama"), freeze_lm_head=is_frozen)
