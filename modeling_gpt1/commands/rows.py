@@ -53,10 +53,14 @@ def check_labels(task: Task, splits: DatasetDict, config: PreTrainedConfig) -> T
     is_labelled = any(task.columns["label"] in rows.column_names for rows in splits.values())
     if is_labelled and has_several != task.multi_label:
         if has_several:
-            fault = "The model predicts several labels for a row (`problem_type`), but each row has one label"
-        else:
-            fault = "The model predicts one label for a row (`problem_type`), but the rows have lists of labels"
-        raise UserError(f"{fault}. Pass other rows, or --do_train to train the model for these.")
+            raise UserError(
+                "The model predicts several labels for a row (`problem_type`), but each row has one label. Pass other "
+                "rows, or --do_train to train the model for these."
+            )
+        raise UserError(
+            "The model predicts one label for a row (`problem_type`), but the rows have lists of labels. Pass other "
+            "rows, or --do_train to train the model for these."
+        )
     return replace(task, multi_label=has_several)
 
 

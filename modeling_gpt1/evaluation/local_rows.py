@@ -200,10 +200,10 @@ class _LocalRows:
             if split not in self.files:
                 splits[key] = None
         # The harness leaves the row that is scored out of its shots only if it knows that both are of one split.
-        asked = splits["test_split"] or splits["validation_split"]
-        if all(split in (None, asked) for split in splits.values()):
-            splits["test_split"] = asked
-            splits["fewshot_split"] = asked
+        scored = splits["test_split"] or splits["validation_split"]
+        if all(split in (None, scored) for split in splits.values()):
+            splits["test_split"] = scored
+            splits["fewshot_split"] = scored
         return splits
 
     def _other_split(self, needed: list[str]) -> str:

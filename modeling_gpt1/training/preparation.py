@@ -41,7 +41,7 @@ def prepare_finetuning(
 
     Args:
         model (`str` or `PreTrainedConfig`): a checkpoint of gpt1, openai-gpt, GPT-2 or another family: folder, hub id
-            or `gpt1-novels`; or the configuration of a fresh GPT-1, whose vocabulary size is taken from the tokenizer.
+            or `gpt1-novels`; or the configuration of a new GPT-1, whose vocabulary size is taken from the tokenizer.
         task (`str` or `Task`): name of one of the paper's tasks, or the first result of `tokenization.load_files`.
         tokenizer (`str` or `PreTrainedTokenizerBase`, *optional*): folder, hub id or tokenizer. Default: the model's.
         lm_coef (`float`, *optional*): λ, the weight of the auxiliary language-model loss. Default: GPT-1's own, 0.5,
