@@ -60,6 +60,8 @@ def read_run(folder: Path) -> list[dict]:
     """The records of a run's log, from the folder's state or its newest checkpoint's, whichever has more."""
     if folder.is_file():  # the log itself
         folder = folder.parent
+    if not folder.is_dir():
+        raise UserError(f"There is no folder {folder}. Pass the `--output_dir` of a run.")
     newest = get_last_checkpoint(folder)
     folders = [folder] if newest is None else [folder, Path(newest)]
     paths = [path / LOG for path in folders if (path / LOG).exists()]

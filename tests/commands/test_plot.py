@@ -112,6 +112,7 @@ def test_a_picture_is_written(tmp_path, capsys):
 
 def test_refusals(tmp_path):
     output = ["--output_file", str(tmp_path / "curves.png")]
+    assert f"There is no folder {tmp_path / 'run'}. Pass" in refusal(plot.main, [str(tmp_path / "run"), *output])
     assert f"{tmp_path} has no log" in refusal(plot.main, [str(tmp_path), *output])
     assert "has logged nothing yet" in refusal(plot.main, [str(write_state(tmp_path / "empty", [])), *output])
     assert not (tmp_path / "curves.png").exists()
