@@ -36,8 +36,11 @@ HELP = f"""usage: gpt1 COMMAND [ARGUMENTS]
 
 {COMMAND_LINES}
 
-gpt1 COMMAND --help lists the flags of a command. Each command takes --config FILE (.yaml or .json), whose
-settings flags override, and --debug, which shows the traceback of an error.
+Each command takes:
+  --help      list its flags
+  --config    read settings from a .yaml or .json file; flags override them
+  --debug     show the traceback of an error
+
 gpt1 --launch-configs prints the folder of the launch configurations for accelerate.
 gpt1 --version prints the version."""
 QUESTIONS = ("-h", "--help", "--version", "--launch-configs")

@@ -77,7 +77,7 @@ class DataArguments:
     num_labels: int | None = HfArg(default=None, help="Number of classes. Default: that of the labels in your files.")
     delimiter: str | None = HfArg(default=None, help="Delimiter of .csv files. Default: detect it.")
     skip_bad_rows: bool = HfArg(default=False, help="Skip rows without a text or with a wrong label.")
-    regression: bool = HfArg(default=False, help="Predict numbers: the labels are no classes.")
+    regression: bool = HfArg(default=False, help="Predict numbers: the labels are not classes.")
     metric_name: str | None = HfArg(
         default=None, help="Metric, of scikit-learn or evaluate, such as f1_macro. Default: the task's."
     )
