@@ -82,6 +82,31 @@ TINY = {
 }
 
 
+# Of families whose layers differ, and need one of each kind.
+OWN = {
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
+    "qwen3_5_text": {"num_hidden_layers": 4},
+    "qwen3_next": {"num_hidden_layers": 4},
+}
+
+
+# What the page says of a message that has these words.
+REASONS = {
+    "does not predict next tokens": "an encoder, which predicts no next tokens",
+    "do not follow from the last hidden states": "a projection before the output matrix",
+    "reads the tokens after the one": "its classifier reads later tokens",
+    "at least one <eos> token": "its classifier is an encoder-decoder's",
+    "cannot read a few tokens": "its classifier is an encoder-decoder's",
+    "get_seq_length": "this survey found no sizes that fit together",
+    "Class validation error": "this survey found no sizes that fit together",
+    "'full_attention'": "this survey found no sizes that fit together",
+    "make sure that `is_decoder=True`": "this survey found no sizes that fit together",
+    "Input language unknown": "needs a language",
+    "its tiny model has": "a model of texts and images, which is never tiny",
+}
+
+
 class TooLongError(Exception):
     """A family took more than `LONGEST_SECONDS`."""
 
@@ -128,7 +153,7 @@ def tiny_config(model_type: str, tokenizer: TokenizersBackend):
     if "qk_rope_head_dim" in known:  # latent attention: its heads have sizes of their own
         sizes.pop("head_dim", None)
         sizes["num_key_value_heads"] = sizes["num_attention_heads"]
-    return config_class(**{**sizes, **ids})
+    return config_class(**{**sizes, **ids, **OWN.get(model_type, {})})
 
 
 def make_tiny(model_type: str, tokenizer: TokenizersBackend, folder: Path) -> None:
@@ -321,15 +346,24 @@ def measure_step(num_updates: int) -> list[dict]:
 # ---- The page
 
 
+def shortened(detail: str) -> str:
+    """A reason without the names of one family, so that several share it."""
+    for beginning, reason in REASONS.items():
+        if beginning in detail:
+            return reason
+    return detail.replace("|", "/")
+
+
 def table_of(found: dict[str, dict]) -> str:
-    """The survey as Markdown: those that work in one line each kind, the others with their reason."""
+    """The survey as Markdown: families with the same outcome and reason share a line."""
     by_outcome: dict[str, dict[str, list[str]]] = {}
     for model_type, row in found.items():
-        by_outcome.setdefault(row["outcome"], {}).setdefault(row["detail"], []).append(model_type)
+        detail = shortened(row["detail"])
+        by_outcome.setdefault(row["outcome"], {}).setdefault(detail, []).append(model_type)
     lines = ["| outcome | detail | families |", "|---|---|---|"]
     for outcome in ("works", "differs", "refused", "not built", "no classifier"):
         for detail, names in sorted(by_outcome.get(outcome, {}).items()):
-            lines.append(f"| {outcome} | {detail.replace('|', '/')} | {', '.join(names)} |")
+            lines.append(f"| {outcome} | {detail} | {', '.join(names)} |")
     return "\n".join(lines)
 
 

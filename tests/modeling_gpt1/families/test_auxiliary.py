@@ -1,5 +1,7 @@
 """L3 on transformers' own classifiers of decoders: beside float64 sums of two losses, and what is refused."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from support.decoders import (
@@ -18,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from modeling_gpt1 import prepare_finetuning
 from modeling_gpt1.families import auxiliary, family_of_model
+from modeling_gpt1.families.language_model_head import LanguageModelHead, scale_of_logits
 from modeling_gpt1.loss_gpt1 import task_losses
 
 LM_COEF = 0.5
@@ -86,6 +89,37 @@ def test_the_head_has_an_output_matrix_where_it_is_not_tied_and_a_bias_where_the
     head = auxiliary.auxiliary_head(prepare_decoder(folder_of(name))["model"])
     assert (head.weight is None) == (name in TIED)
     assert (head.bias is not None) == (name in HAS_BIAS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "factor"),
+    [
+        ({"model_type": "llama"}, 1.0),
+        ({"model_type": "cohere", "logit_scale": 0.25}, 0.25),
+        ({"model_type": "granite", "logits_scaling": 8.0}, 0.125),
+        ({"model_type": "hyperclovax", "logits_scaling": 8.0}, 8.0),
+        ({"model_type": "falcon_h1", "lm_head_multiplier": 0.5}, 0.5),
+    ],
+)
+def test_the_factor_of_logits_is_that_of_the_configuration(fields, factor):
+    assert scale_of_logits(SimpleNamespace(**fields)) == factor
+
+
+@pytest.mark.parametrize("soft_cap", [None, 2.0])
+def test_a_factor_of_logits_is_in_loss_and_gradient(soft_cap):
+    torch.manual_seed(0)
+    hidden, embeddings = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((6, 4), (9, 4)))
+    ids, weights = torch.tensor([1, 2, 3, 4, 5, 6]), torch.rand(6, dtype=torch.float64)
+    head = LanguageModelHead(scale=3.0, soft_cap=soft_cap)
+    loss, token_losses = head.weighted_sum(hidden, embeddings, ids, weights, 1.0)
+    found = torch.autograd.grad(loss, (hidden, embeddings))
+    logits = 3.0 * hidden @ embeddings.T
+    if soft_cap is not None:
+        logits = soft_cap * torch.tanh(logits / soft_cap)
+    expected_losses = torch.nn.functional.cross_entropy(logits, ids, reduction="none")
+    expected = torch.autograd.grad((expected_losses * weights).sum(), (hidden, embeddings))
+    torch.testing.assert_close(token_losses, expected_losses.detach())
+    torch.testing.assert_close(found, expected)
 
 
 def test_a_soft_cap_that_is_left_out_is_noticed(folder_of, monkeypatch):
