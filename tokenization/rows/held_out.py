@@ -1,6 +1,7 @@
 """A part of the training rows that is held out to evaluate on."""
 
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
 from datasets import Dataset
@@ -12,10 +13,10 @@ from .columns import PLACE
 
 def check_share(share: float) -> None:
     """Refuses a share of rows to hold out that leaves nothing to train on, or to evaluate on."""
-    if not 0 < share < 1:
+    if not isinstance(share, Real) or not 0 < share < 1:
         raise UserError(
-            f"`validation_split` is {share}, but the share of the training rows to hold out must be between 0 and 1. "
-            "Pass one such as 0.2."
+            f"`validation_split` is {share!r}, but the share of the training rows to hold out must be between 0 and "
+            "1. Pass one such as 0.2."
         )
 
 

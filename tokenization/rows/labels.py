@@ -83,7 +83,10 @@ def _numbers_of_texts(labels: list) -> list:
         return labels
     has_fractions = any(match[1] for match in matches)
     number_type = float if has_fractions else int
-    return [None if label is None else number_type(label) for label in labels]
+    numbers = [None if label is None else number_type(label) for label in labels]
+    if has_fractions and any(abs(number) >= MOST for number in numbers if number is not None):
+        return labels  # several of these texts may be one float
+    return numbers
 
 
 def _integers_of_floats(labels: list) -> list:

@@ -75,8 +75,11 @@ def load_files(
     """
     check_roles(traversal, columns)
     columns = {"label": "label", **columns}
+    _check_names(columns)
     _check_columns_are_used_once(columns)
     _check_files(files)
+    if label_names is not None:
+        _check_label_names(label_names)
     if validation_split is not None:
         check_share(validation_split)
         _check_can_hold_out(files)
@@ -103,11 +106,27 @@ def load_files(
     return task, DatasetDict(rows_of_splits)
 
 
+def _check_names(columns: dict[str, str | list[str]]) -> None:
+    for role, names in columns.items():
+        of_role = [names] if isinstance(names, str) else names
+        are_names = isinstance(of_role, list | tuple) and all(isinstance(name, str) for name in of_role)
+        if not are_names or not of_role:
+            raise UserError(f"`columns` has {names!r} for the role {role}. Name its column, or a list of columns.")
+
+
 def _check_columns_are_used_once(columns: dict[str, str | list[str]]) -> None:
     used = Counter(chain.from_iterable(column_list(names) for names in columns.values()))
     name, times = used.most_common(1)[0]
     if times > 1:
         raise UserError(f"`columns` names the column {name!r} twice. Give each role its own column.")
+
+
+def _check_label_names(label_names: Sequence[str]) -> None:
+    if isinstance(label_names, str):
+        raise UserError(f"`label_names` is {label_names!r}. Pass a list of the names of the classes.")
+    name, times = Counter(map(str, label_names)).most_common(1)[0] if label_names else ("", 0)
+    if times > 1:
+        raise UserError(f"`label_names` has {name!r} twice. Give each class its own name.")
 
 
 def _check_can_hold_out(files: Mapping[str, Rows]) -> None:
@@ -231,6 +250,9 @@ class _OwnRows:
                     f"`columns` has {self.class_columns!r} for the role label, but it needs the name of one column "
                     "where labels are not classes."
                 )
+            with_comma = [name for name in self.class_columns if "," in name]
+            if with_comma:
+                raise UserError(f"The column {with_comma[0]!r} of a class has a comma in its name. Rename it.")
             self.columns["label"] = ",".join(self.class_columns)
 
     def _find_class_columns(self) -> list[str] | None:

@@ -102,6 +102,17 @@ def test_texts_of_a_csv_file_stay_as_they_are(tmp_path, texts):
         ("p.json", b'[{"body": "a"},\n{"body": }]', ["as json", "Correct the file"]),
         ("p.csv", b"body,label,body\na,x,b\n", ["names two columns 'body'"]),
         (
+            "s.csv",
+            b"sep=;\nbody;label\na;x\n",
+            ["first line is 'sep=;', which only Excel reads. Remove the line."],
+        ),
+        ("t.csv", "body,label\na,x\n".encode("utf-16-le"), ["zero bytes, as text in UTF-16 has", "save it in UTF-8"]),
+        (
+            "u.jsonl",
+            b'{"body": "a", "x": ' + b"[" * 9999 + b"]" * 9999 + b"}",
+            ["line 1 has lists or objects in"],
+        ),
+        (
             "q.json",
             b'{"body": {"0": "a", "1": "b"}, "label": {"0": "x", "1": "y"}}',
             ["a list for each", "'records'"],

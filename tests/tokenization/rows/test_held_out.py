@@ -71,9 +71,9 @@ def test_rows_that_are_skipped_do_not_shift_the_places():
     assert sorted(places) == [0, *range(2, 12)]
 
 
-@pytest.mark.parametrize("share", [0, 1, 1.5, -0.2, float("nan")])
+@pytest.mark.parametrize("share", [0, 1, 1.5, -0.2, float("nan"), "0.2"])
 def test_a_share_that_is_none_is_refused(share):
-    check_refused(lambda: split(MANY, share), f"`validation_split` is {share}", "between 0 and 1", "such as 0.2")
+    check_refused(lambda: split(MANY, share), f"`validation_split` is {share!r}", "between 0 and 1", "such as 0.2")
 
 
 def test_too_few_rows_are_refused():

@@ -38,7 +38,7 @@ def test_labels_that_are_read_as_places_of_named_classes_are_told(tmp_path, monk
     said = []
     monkeypatch.setattr(logger, "warning_once", said.append)
     ids = write_rows(tmp_path / "ids.jsonl", [{**row, "mood": place} for place, row in enumerate(ROWS)])
-    for path, names in ((ids, "01"), (ids, ("good", "bad"))):
+    for path, names in ((ids, ("0", "1")), (ids, ("good", "bad"))):
         load_files({"test": path}, "classification", COLUMNS, label_names=names)
     assert said == [f"{ids}: the labels are numbers of classes; 0 means good, 1 bad."]
 
@@ -124,6 +124,30 @@ def test_rows_in_memory_may_lack_columns():
 def test_a_file_with_the_column_of_places_is_refused(tmp_path):
     path = write_rows(tmp_path / "rows.csv", [{**row, PLACE: "b"} for row in ROWS])
     check_refused(lambda: load_files({"train": path}, "classification", COLUMNS), f"{path} has a column {PLACE!r}")
+
+
+@pytest.mark.parametrize("names", [None, 0, [], [None], {"body": 1}])
+def test_what_names_no_column_is_refused(names):
+    told = f"`columns` has {names!r} for the role text. Name its column, or a list"
+    check_refused(lambda: load_files({"train": ROWS}, "classification", {**COLUMNS, "text": names}), told)
+
+
+@pytest.mark.parametrize(("names", "told"), [("ab", "is 'ab'. Pass a list"), (["a", "b", "a"], "has 'a' twice. Give")])
+def test_names_of_classes_are_a_list_of_different_texts(names, told):
+    check_refused(lambda: load_files({"train": moods("a", "b")}, "classification", COLUMNS, label_names=names), told)
+
+
+def test_a_column_of_a_class_with_a_comma_is_refused():
+    """Its name would be two where a model's folder joins the names."""
+    rows = [{"body": "a", "x,y": 1, "z": 0}]
+    columns = {"text": "body", "label": ["x,y", "z"]}
+    check_refused(lambda: load_files({"train": rows}, "classification", columns), "'x,y'", "comma", "Rename it.")
+
+
+def test_numbers_that_one_float_would_stand_for_stay_different_classes(tmp_path):
+    names = ("123456789012345677.0", "123456789012345678.0")
+    path = write_rows(tmp_path / "rows.csv", moods(*names))
+    assert load_files({"train": path}, "classification", COLUMNS)[0].label_names == names
 
 
 def test_texts_in_the_column_of_places_are_refused():
