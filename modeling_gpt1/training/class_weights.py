@@ -52,12 +52,16 @@ def weights_of_classes(
 
 def check_task(config: PreTrainedConfig) -> None:
     traversal = getattr(config, "traversal", None)  # not a field of transformers
-    has_several = config.problem_type == "multi_label_classification"
-    if is_regression(config) or has_several or (traversal is not None and has_choices(traversal)):
-        raise UserError(
-            "`class_weights` weighs the classes of a task whose rows have one of several, and this task has none or "
-            "gives a row several. Leave it out."
-        )
+    have = None
+    if is_regression(config):
+        have = "numbers"
+    elif config.problem_type == "multi_label_classification":
+        have = "several classes each"
+    elif traversal is not None and has_choices(traversal):
+        have = "choices"
+    if have is not None:
+        needed = "`class_weights` is for tasks whose rows have one class each"
+        raise UserError(f"{needed}, but the rows of this task have {have}. Leave it out.")
 
 
 def labels_of(rows: Any, collator: Any) -> np.ndarray:

@@ -112,15 +112,16 @@ def test_balanced_weights_need_training_rows(collator):
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "have"),
     [
-        {"problem_type": "regression", "id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}},
-        {"problem_type": "multi_label_classification"},
-        {"traversal": "multiple_choice"},
+        ({"problem_type": "regression", "id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}, "numbers"),
+        ({"problem_type": "multi_label_classification"}, "several classes each"),
+        ({"traversal": "multiple_choice"}, "choices"),
     ],
 )
-def test_a_task_without_classes_has_no_weights(fields, collator):
-    check_refused(lambda: weights_of_classes(["1", "2"], config_of(**fields), ROWS, collator), "Leave it out")
+def test_a_task_without_one_class_a_row_has_no_weights(fields, have, collator):
+    told = f"the rows of this task have {have}. Leave it out"
+    check_refused(lambda: weights_of_classes(["1", "2"], config_of(**fields), ROWS, collator), told)
 
 
 def test_a_loss_function_beside_weights_is_refused(tmp_path):
