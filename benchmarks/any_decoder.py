@@ -380,6 +380,7 @@ def main() -> None:
     parser.add_argument("--survey", action="store_true", help="Build and train a tiny model of every family.")
     parser.add_argument("--partial", type=Path, help="File of a survey that goes on from the families in it.")
     parser.add_argument("--step", action="store_true", help="Measure an update, three ways.")
+    parser.add_argument("--memory_alone", action="store_true", help="Leave the times of --step out of the file.")
     parser.add_argument("--save", action="store_true", help="Write a dated file of both.")
     parser.add_argument("--page", action="store_true", help="Write the table of the page from the newest file.")
     parser.add_argument("--updates", type=int, default=3, help="Updates of --step. Default: 3.")
@@ -393,6 +394,9 @@ def main() -> None:
         content["survey"] = survey(arguments.partial)
     if arguments.step:
         content["step"] = {"sizes": STEP, "ways": measure_step(arguments.updates)}
+        if arguments.memory_alone:  # on a machine that does other work
+            for row in content["step"]["ways"]:
+                del row["cpu_seconds"]
     if arguments.save:
         save_result("any-decoder", machine(threads=torch.get_num_threads()), content)
     if arguments.page:
