@@ -250,6 +250,7 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
     if callback.is_finished and num_written == trainer.state.global_step:
         trainer.state = TrainerState.load_from_json(str(output / TRAINER_STATE_NAME))
         if was_stopped:
+            trainer.state.log_history = up_to_the_end_of_training(trainer.state.log_history)
             logger.info("The run was stopped before its results and its card were complete. They are written now.")
         return was_stopped
     if trainer.args.should_save:
@@ -268,6 +269,12 @@ def updates_of_results(output: Path) -> int | None:
     if not state.is_file() or not (output / "train_results.json").is_file():
         return None
     return TrainerState.load_from_json(str(state)).global_step
+
+
+def up_to_the_end_of_training(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A log without the evaluations after the last update, which are repeated."""
+    ends = [index for index, record in enumerate(records) if "train_runtime" in record]
+    return records[: ends[-1] + 1] if ends else records
 
 
 @contextmanager

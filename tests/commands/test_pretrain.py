@@ -618,6 +618,15 @@ def test_results_that_were_owed_are_written_once(stopped, monkeypatch):
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
 
 
+def test_an_evaluation_that_is_repeated_is_recorded_once(books, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(GPT1PretrainingTrainer, "create_model_card", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain.main(saving_run(books))
+    pretrain.main(saving_run(books))
+    assert [record["step"] for record in figures(books / "out") if "eval_loss" in record] == [6]
+
+
 def test_a_longer_run_that_was_killed_after_its_last_checkpoint_writes_its_model(books, monkeypatch):
     """Beside it lie the model and the results of the shorter run."""
     pretrain.main(saving_run(books))
