@@ -13,8 +13,11 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING
+
+from modeling_gpt1.reproduction.grid import read_cells
+from modeling_gpt1.reproduction.tables import COLUMNS, LABELS, Cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,6 +117,124 @@ def conditions_table() -> str:
     majority = {column["key"]: column["baselines"]["majority"] for column in small["columns"]}
     rows.append(["one answer for all rows", *(f"{majority[task]:.1f}" for task in TASKS)])
     return markdown_table(["", *TASKS.values()], rows)
+
+
+# ---- The grid whose conditions were tuned alike
+
+TUNED_CONDITIONS = {
+    "full": "full method",
+    "without_auxiliary": "no auxiliary objective",
+    "without_pretraining": "no pre-training",
+    0: "embeddings alone",
+    1: "first layer",
+    2: "first 2 layers",
+    3: "first 3 layers",
+    "lstm": "LSTM",
+    "ngrams": "n-grams, logistic regression",
+    "ngrams_of_last": "n-grams of the last text alone",
+}
+
+
+def tuned_reports() -> list[tuple[dict, list[dict]]]:
+    """The newest report of each task's tuned runs, and their cells with the answer to each row."""
+    newest_of_task = {}
+    for path in sorted(RESULTS.glob("????-??-??-tuned-*.json")):
+        newest_of_task[path.stem.partition("-tuned-")[2]] = path
+    found = []
+    for path in newest_of_task.values():
+        cells = read_cells(path.with_name(f"{path.stem}-cells.json.gz"))
+        found.append((json.loads(path.read_text(encoding="utf-8")), cells))
+    return found
+
+
+def variant_of(place: str | int) -> str:
+    """The name of a condition in the list of what was tuned."""
+    return f"transfer-{place}" if isinstance(place, int) else place
+
+
+def tuned_table() -> str:
+    """Scores of each condition by its seeds, computed from the kept answers, with the settings that were chosen."""
+    rows = []
+    for report, cells in tuned_reports():
+        found = Cells(cells, (), report["models"][0]["config"]["num_hidden_layers"])
+        for key in (key for key in COLUMNS if COLUMNS[key].task in report["measured"]["tasks"]):
+            task = COLUMNS[key].label
+            chosen = {of["variant"]: of["chosen"] for of in report["tuning"] if of["task"] == COLUMNS[key].task}
+            for place, name in TUNED_CONDITIONS.items():
+                scores = [of_seed[0] for of_seed in found.scores(key, place).values()]
+                num_failed = len(found.failed(key, place))
+                if not scores and not num_failed:
+                    continue
+                settings = chosen.get(variant_of(place))
+                rows.append([f"{task}: {name}", *tuned_settings(settings), *spread(scores), str(num_failed)])
+            majority = found.baselines(key)["majority"]
+            rows.append([f"{task}: one answer for all rows", "–", "–", "–", f"{majority:.1f}", "–", "–", "–"])
+    header = ["", "learning rate", "warm-up", "λ", "mean", "least to greatest", "seeds", "failed to train"]
+    return markdown_table(header, rows)
+
+
+def tuned_settings(chosen: dict | None) -> list[str]:
+    """Rate, warm-up and λ of a condition; a linear model has none."""
+    if chosen is None:
+        return ["–", "–", "–"]
+    lm_coef = "0.5" if chosen["lm_coef"] is None else f"{chosen['lm_coef']:g}"
+    return [f"{chosen['learning_rate']:.0e}".replace("e-0", "e-"), f"{100 * chosen['warmup_steps']:g} %", lm_coef]
+
+
+def spread(scores: list[float]) -> list[str]:
+    """Mean, least to greatest, and number of some scores."""
+    if not scores:
+        return ["–", "–", "0"]
+    return [f"{fmean(scores):.1f}", f"{min(scores):.1f} to {max(scores):.1f}", str(len(scores))]
+
+
+def draw_tuned(figure: Figure) -> None:
+    """Differences of two conditions, each tuned, with their 95 % intervals over seeds and rows."""
+    by_pair: dict[str, list[dict]] = {}
+    for report, _ in tuned_reports():
+        for effect in report["effects"]:
+            by_pair.setdefault(f"{effect['first']} − {effect['second']}", []).append(effect)
+    num_lines = sum(map(len, by_pair.values()))
+    figure.set_size_inches(8, 1 + 0.24 * (num_lines + 1.5 * len(by_pair)))
+    axes = figure.subplots()
+    labels, place = {}, 0.0
+    for pair, effects in by_pair.items():
+        place -= 1.5
+        labels[place] = pair
+        for effect in effects:
+            place -= 1
+            labels[place] = f"{effect['task']}  ({effect['seeds']} seeds, {effect['rows']:,} rows)"
+            if effect["interval"] is not None:
+                axes.plot(effect["interval"], [place, place], color=BLUE, linewidth=2)
+            axes.plot([effect["difference"]], [place], "o", color=BLUE, markersize=5)
+    axes.axvline(0, color=INK, linewidth=1)
+    axes.set_yticks(list(labels), list(labels.values()))
+    for label in axes.get_yticklabels():
+        if label.get_text() in by_pair:
+            label.set_weight("bold")
+    axes.set_ylim(place - 1, -0.5)
+    axes.set_xlabel("difference in points, 95 % interval over seeds and rows")
+    axes.grid(axis="x", alpha=0.3)
+
+
+def overlap_table() -> str:
+    """How much of each scored split size B's pre-training text has, by the n-grams of GPT-2's and GPT-3's papers."""
+    by_split: dict[tuple[str, str], dict[int, dict]] = {}
+    for found in newest("overlap")["results"]:
+        by_split.setdefault((found["task"], found["split"]), {})[found["ngram"]] = found
+    rows = []
+    for (task, split), of_length in by_split.items():
+        shorter, longer = of_length[8], of_length[13]
+        cells = [f"{shorter['rows']:,}"]
+        for found in (shorter, longer):
+            cells += [f"{100 * found['share']:.2f} %", str(len(found["overlapping"]))]
+        in_training = "–" if shorter["in_training"] is None else str(len(shorter["in_training"]))
+        rows.append([f"{LABELS.get(task, task)}, {split.replace('_', ' ')}", *cells, in_training])
+    header = ["", "rows", "8-grams found", "rows with one", "13-grams found", "rows with one", "rows in training"]
+    return markdown_table(header, rows)
+
+
+# ---- Sizes whose conditions have the same settings
 
 
 def of_task(results: dict, task: str) -> dict:
@@ -641,6 +762,7 @@ def draw_memory(figure: Figure) -> None:
 # ---- Writing
 
 DRAWN: dict[str, Callable[[Figure], None]] = {
+    "tuned": draw_tuned,
     "forest": draw_forest,
     "layers": draw_layers,
     "perplexity": draw_sizes,
@@ -652,6 +774,8 @@ DRAWN: dict[str, Callable[[Figure], None]] = {
     "memory": draw_memory,
 }
 TABLES: dict[str, Callable[[], str]] = {
+    "tuned": tuned_table,
+    "overlap": overlap_table,
     "conditions": conditions_table,
     "verdicts": verdicts_table,
     "perplexity": sizes_table,

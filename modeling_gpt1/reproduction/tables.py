@@ -142,9 +142,13 @@ class Cells:
         return sorted(found, key=lambda cell: cell["seed"])
 
     def split(self, column: Column) -> str:
-        """The split that a task is scored on: "test" if every run has test scores, else "validation"."""
-        of_task = [cell["metrics"] for cell in self.fine_tuning if cell["task"] == column.task]
-        runs = [metrics for metrics in of_task if metrics]  # a run that diverged has none
+        """The split that a task is scored on: "test" if every run has test scores, else "validation".
+
+        Without runs, that of its baselines.
+        """
+        cells = [cell for cell in self.fine_tuning if cell["task"] == column.task]
+        cells = cells or [cell for cell in self.baseline if cell["task"] == column.task]
+        runs = [cell["metrics"] for cell in cells if cell["metrics"]]  # a run that diverged has none
         return "test" if all(key in run for run in runs for key in column.metric_keys("test")) else "validation"
 
     def scores(self, key: str, place: str | int) -> Scores:

@@ -5,7 +5,12 @@ import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+
+from modeling_gpt1.reproduction.report import build_report
+from tokenization import get_task
+from tokenization.rows.metrics import compute
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -52,3 +57,56 @@ def test_a_picture_is_in_the_folder_of_the_pages(name):
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_a_guide_has_no_table_of_measurements(page):
     assert MEASURED_CELL.findall(page.read_text(encoding="utf-8")) == []
+
+
+def effects_of_answers(report: dict, cells: list[dict]) -> list[list]:
+    """The differences and both ends of their intervals, computed from the kept answers."""
+    effects = build_report(cells, models=report["models"])["effects"]
+    return [[effect["difference"], *effect["interval"]] for effect in effects]
+
+
+def effects_in(report: dict) -> list[list]:
+    return [[effect["difference"], *effect["interval"]] for effect in report["effects"]]
+
+
+TUNED = pages.tuned_reports()
+
+
+@pytest.mark.parametrize(("report", "cells"), TUNED, ids=[report["measured"]["tasks"][0] for report, _ in TUNED])
+def test_the_effects_of_tuned_runs_are_those_of_the_kept_answers(report, cells):
+    found = effects_of_answers(report, cells)
+    assert len(found) == len(report["effects"])
+    for of_answers, reported in zip(found, effects_in(report), strict=True):
+        assert of_answers == pytest.approx(reported, abs=1e-4)
+
+
+@pytest.mark.parametrize("cells", [cells for _, cells in TUNED], ids=[of["measured"]["tasks"][0] for of, _ in TUNED])
+def test_the_score_of_a_tuned_run_is_that_of_its_answers(cells):
+    for cell in cells:
+        metric = get_task(cell["task"]).metrics[0]
+        split = "test" if f"predict_{metric}" in cell["metrics"] else "validation"
+        answers = cell["answers"][split]
+        labels, predictions = (np.array(answers[name].split(), float) for name in ("labels", "predictions"))
+        reported = cell["metrics"].get(f"predict_{metric}", cell["metrics"].get(f"eval_{metric}"))
+        assert compute(metric, predictions, labels)[metric] == pytest.approx(reported, abs=1e-6)
+
+
+def test_an_answer_that_was_changed_changes_the_effects():
+    """Negative control: one row of one seed is answered otherwise."""
+    report, cells = TUNED[0]
+    first = next(cell for cell in cells if cell["variant"] == "full")
+    answers = first["answers"]["validation"]
+    flipped = {"0": "1", "1": "0"}[answers["predictions"][0]] + answers["predictions"][1:]
+    changed = {**first, "answers": {"validation": {**answers, "predictions": flipped}}}
+    found = effects_of_answers(report, [changed if cell is first else cell for cell in cells])
+    assert found[0][1:] != pytest.approx(effects_in(report)[0][1:], abs=1e-4)
+
+
+def test_the_sentences_on_pretraining_have_the_measured_effect():
+    (report,) = (report for report, _ in TUNED if report["measured"]["tasks"] == ["sst2"])
+    effect = next(of for of in report["effects"] if of["second"] == "no pre-training" and of["first"] == "full method")
+    low, high = effect["interval"]
+    for page in (ROOT / "README.md", DOCS / "results" / "paper.md"):
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        assert f"{effect['difference']:.1f} points" in text
+        assert f"{low:.1f} to {high:.1f}" in text

@@ -6,6 +6,7 @@ from datasets import Dataset
 
 from modeling_gpt1.reproduction import baselines
 from modeling_gpt1.reproduction.baselines import Inputs, baselines_of, features_of_pair, features_of_text, grams
+from modeling_gpt1.reproduction.grid import describe_result
 from tokenization import get_task
 
 # ---- What is read
@@ -157,3 +158,10 @@ def test_the_same_seed_gives_the_same_answers():
     first, second = (score("sst2", "ngrams", sentiment(120), settings)["answers"] for _ in range(2))
     assert first == second
     assert np.isfinite(float(first["validation"]["predictions"].split()[0]))
+
+
+def test_the_score_of_a_baseline_is_shown_without_runs_beside_it():
+    """A task without a labelled test split: only the validation rows have a score."""
+    cell = {"kind": "baseline", "task": "sst2", "variant": "ngrams", "seed": 1, "settings": {}, "n_transfer": None}
+    cell["metrics"] = {"eval_accuracy": 0.7763}
+    assert describe_result(cell) == "sst2 77.6"
