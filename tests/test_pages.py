@@ -91,10 +91,12 @@ def write_tasks(folder: Path, reviews: list[dict]) -> None:
         {"context": " ".join(SENTENCES[:4]), "ending1": "he paid .", "ending2": "she read .", "label": n % 2}
         for n in range(4)
     ]
-    rows = {"sst2": reviews, "cola": reviews[:8], "rte": pairs, "story_cloze": endings}
+    rows = {"sst2": reviews, "rte": pairs, "story_cloze": endings}
     for name, of_task in rows.items():
         for split in get_task(name).splits:
             write_rows(folder / name / f"{split}.jsonl", of_task if split == "train" else of_task[:4])
+    for split in get_task("cola").splits:  # whose threshold is not chosen on the rows that are scored
+        write_rows(folder / "cola" / f"{split}.jsonl", reviews[:8] if split == "train" else reviews[8:12])
 
 
 def configuration(name: str) -> str:

@@ -79,5 +79,5 @@ def chosen_device(arguments):
 def test_a_device_that_is_not_there_is_told_when_a_run_starts(arguments):
     with pytest.raises(ValueError) as error:
         arguments(model="model", device="gpu").choose_device()
-    assert str(error.value).startswith("--device gpu fails: Expected one of cpu, ")
+    assert str(error.value).startswith("`device` gpu cannot be used: Expected one of cpu, ")
     assert str(error.value).endswith(f". Pass {devices.default_device()}, or leave it out.")

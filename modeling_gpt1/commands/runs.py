@@ -1,6 +1,7 @@
 """What the commands that train share: the checks of a run's folder, its log, training, and writing its results."""
 
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Collection, Iterator
@@ -105,6 +106,14 @@ def check_reporters(args: TrainingArguments) -> None:
                 make_callback()
         except (ValueError, RuntimeError, ImportError) as error:
             raise UserError(f"--report_to {name} cannot be used: {error} Or pass --report_to none.") from error
+    if "wandb" in args.report_to and os.environ.get("WANDB_MODE", "online") == "online":
+        import wandb  # imported only where it is used
+
+        if not wandb.login(prompt=False):
+            raise UserError(
+                "--report_to wandb cannot be used: there is no API key. Run `wandb login`, set WANDB_MODE=offline, or "
+                "pass --report_to none."
+            )
 
 
 def check_metric(args: TrainingArguments, scores: Collection[str]) -> None:

@@ -1,5 +1,6 @@
 """What `gpt1 finetune` and `gpt1 predict` show of mistakes, with a model that finds every text happy."""
 
+import copy
 import logging
 from pathlib import Path
 
@@ -24,7 +25,7 @@ RECALL = "recall: happy 1.00 (2 of 2) · sad 0.00 (0 of 1)"
 def happy_model(plain_tokenizer, tmp_path_factory):
     """A folder whose model finds each text happy; a text is a title and a body."""
     task = Task("moods", "classification", {"text": ["title", "body"], "label": "mood"}, ("happy", "sad"))
-    parts = prepare_finetuning(GPT1Config(**SIZE), task, plain_tokenizer)
+    parts = prepare_finetuning(GPT1Config(**SIZE), task, copy.deepcopy(plain_tokenizer))
     with torch.no_grad():
         parts["model"].task_head.score.weight.zero_()
         parts["model"].task_head.score.bias.copy_(torch.tensor([1.0, 0.0]))

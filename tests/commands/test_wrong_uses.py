@@ -110,8 +110,12 @@ WRONG = [
         "is accuracy, which is not a score of this run",
         "loss or perplexity.",
     ),
-    ([*FILES, *START, "--report_to", "wandb"], "--report_to wandb cannot be used", "`pip install wandb`. Or pass"),
-    ([*TEXT, "--report_to", "wandb"], "--report_to wandb cannot be used", "`pip install wandb`. Or pass --report_to"),
+    ([*FILES, *START, "--report_to", "dvclive"], "--report_to dvclive cannot be used", "`pip install dvclive`. Or"),
+    (
+        [*TEXT, "--report_to", "dvclive"],
+        "--report_to dvclive cannot be used",
+        "`pip install dvclive`. Or pass --report",
+    ),
     ([*TEXT, "--report_to", "wanb"], "--report_to wanb cannot be used: wanb is not supported, only "),
     ([*FILES, *START, "--validation_split", "0.2"], "--validation_split 0.2 holds rows out", "Pass --do_eval, or"),
     ([*FILES, *START, "--validation_split", "20"], "--validation_split is 20.0, but the share", "between 0 and 1"),
@@ -190,3 +194,17 @@ def test_a_wrong_use_ends_in_one_sentence(words, parts, folder, capsys, monkeypa
     assert told.count("\n") == 1
     assert told.startswith("gpt1 ")
     assert [part for part in parts if part.format(folder) not in told] == [], told
+
+
+def test_a_tracker_without_its_key_is_refused_before_training(folder, capsys, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setattr(wandb, "login", lambda prompt: False)
+    monkeypatch.setattr(sys, "argv", ["gpt1"])
+    with pytest.raises(SystemExit):
+        entry.main([word.format(folder) for word in [*FILES, *START, "--report_to", "wandb"]])
+    told = capsys.readouterr().err
+    assert told == (
+        "gpt1 finetune: --report_to wandb cannot be used: there is no API key. Run `wandb login`, set "
+        "WANDB_MODE=offline, or pass --report_to none.\n"
+    )

@@ -32,14 +32,15 @@ def test_a_score_that_no_evaluation_of_the_task_has_is_refused_before_training(t
     arguments = {**CHOOSES_BEST, "metric_for_best_model": "f1", "greater_is_better": True}
     trainer = make_finetuning_trainer("classification", tmp_path, 8, 1, **arguments)
     trainer.compute_metrics = compute_metrics_for(TASK)
-    told = "`metric_for_best_model` is 'f1'. Pass one that an evaluation has: loss, task_loss, lm_loss, accuracy."
+    scores = "loss, task_loss, lm_loss, lm_perplexity, accuracy"
+    told = f"`metric_for_best_model` is 'f1'. Pass one that an evaluation has: {scores}."
     assert refused_run(trainer) == told
 
 
 def test_a_score_without_metrics_is_refused_before_training(tmp_path):
     arguments = {**CHOOSES_BEST, "metric_for_best_model": "eval_acuracy", "greater_is_better": True}
     trainer = make_finetuning_trainer("classification", tmp_path, 8, 1, **arguments)
-    assert refused_run(trainer).endswith("Pass one that an evaluation has: loss, task_loss, lm_loss.")
+    assert refused_run(trainer).endswith("Pass one that an evaluation has: loss, task_loss, lm_loss, lm_perplexity.")
 
 
 def test_a_score_of_a_pre_training_is_refused_before_training(tmp_path):
@@ -52,7 +53,7 @@ def test_a_score_of_several_sets_begins_with_the_name_of_one(tmp_path):
     arguments = {**CHOOSES_BEST, "metric_for_best_model": "loss"}
     trainer = make_finetuning_trainer("classification", tmp_path, 8, 1, **arguments)
     trainer.eval_dataset = {"a": Rows("classification"), "b": Rows("classification")}
-    assert "an evaluation has: a_loss, a_task_loss, a_lm_loss, b_loss," in refused_run(trainer)
+    assert "an evaluation has: a_loss, a_task_loss, a_lm_loss, a_lm_perplexity, b_loss," in refused_run(trainer)
 
 
 def test_scores_of_a_function_that_does_not_tell_them_are_not_refused(tmp_path):
