@@ -154,20 +154,24 @@ def open_causal_model(checkpoint: str, model: PreTrainedModel, **options: Any) -
     Raises:
         ValueError: it has none, or no output matrix.
     """
-    needed = "`lm_coef` needs a causal language model"
     if base_of_adapter(checkpoint) is not None:
-        raise UserError(f"{checkpoint} is an adapter, but {needed}. Pass the folder of its base, or leave it out.")
+        raise UserError(
+            f"{checkpoint} is an adapter, but `lm_coef` needs a causal language model. Pass the folder of its base, "
+            "or leave `lm_coef` out."
+        )
     knows_code = options["trust_remote_code"]
     if type(model.config) not in MODEL_FOR_CAUSAL_LM_MAPPING and not knows_code:
-        kind = f"a model of type {model.config.model_type!r}, of which transformers has no causal one"
-        raise UserError(f"{checkpoint} is {kind}, but {needed}. Leave `lm_coef` out.")
+        raise UserError(
+            f"{checkpoint} is a model of type {model.config.model_type!r}, of which transformers has no causal one, "
+            "but `lm_coef` needs a causal language model. Leave `lm_coef` out."
+        )
     with without_load_report():
         causal, found = AutoModelForCausalLM.from_pretrained(checkpoint, output_loading_info=True, **options)
     missing = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
     if missing:
         raise UserError(
-            f"{checkpoint} has no weights for {', '.join(sorted(missing)[:3])}, but {needed}. Pass the checkpoint "
-            "before it was fine-tuned, or leave `lm_coef` out."
+            f"{checkpoint} has no weights for {', '.join(sorted(missing)[:3])}, but `lm_coef` needs a causal language "
+            "model. Pass the checkpoint before it was fine-tuned, or leave `lm_coef` out."
         )
     return causal
 
@@ -176,8 +180,10 @@ def head_of_causal_model(causal: PreTrainedModel, checkpoint: str) -> LanguageMo
     """The way from hidden states to logits, of a causal model's output embeddings and its configuration."""
     output = causal.get_output_embeddings()
     if output is None or not hasattr(output, "weight"):
-        what = f"{type(causal).__name__} names no output embeddings"
-        raise UserError(f"{what}, which the language-model loss of `lm_coef` needs. Leave `lm_coef` out.")
+        raise UserError(
+            f"{type(causal).__name__} names no output embeddings, which the language-model loss of `lm_coef` needs. "
+            "Leave `lm_coef` out."
+        )
     is_tied = output.weight is causal.get_input_embeddings().weight
     config = causal.config.get_text_config()
     return LanguageModelHead(
@@ -210,26 +216,30 @@ def check_logits(
         ValueError: they differ, or a token's logits depend on later tokens.
     """
     name = type(model).__name__
-    remedy = "Leave `lm_coef` out, or use another model"
     try:
         with unchanged(model):
             logits = logits_of_base(model, head, ids)
             of_beginning = logits_of_base(model, head, ids[:, :-1])
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         # The classifiers of encoder-decoders, for example, read a text in another way than their decoders do.
-        what = f"{name} cannot read a few tokens as the causal {model.config.model_type} does ({error})"
-        raise UserError(f"{what}, so `lm_coef` has no language-model loss here. {remedy}.") from error
+        raise UserError(
+            f"{name} cannot read a few tokens as the causal {model.config.model_type} does ({error}), so `lm_coef` "
+            "has no language-model loss here. Leave `lm_coef` out, or use another model."
+        ) from error
     if logits.shape != expected.shape or difference(logits, expected) > TOLERANCE:
         detail = "have another shape"
         if logits.shape == expected.shape:
             detail = f"differ by {difference(logits, expected):.2g} of the largest"
         raise UserError(
             f"The logits of the causal {model.config.model_type} do not follow from the last hidden states of {name} "
-            f"and the output embeddings: they {detail}. So `lm_coef` has no language-model loss here. {remedy}."
+            f"and the output embeddings: they {detail}. So `lm_coef` has no language-model loss here. "
+            "Leave `lm_coef` out, or use another model."
         )
     if difference(of_beginning, logits[:, :-1]) > TOLERANCE:
-        what = f"{name} reads the tokens after the one that it predicts, so its language-model loss would mean nothing"
-        raise UserError(f"{what}. {remedy}.")
+        raise UserError(
+            f"{name} reads the tokens after the one that it predicts, so its language-model loss would mean nothing. "
+            "Leave `lm_coef` out, or use another model."
+        )
 
 
 def logits_of_base(model: PreTrainedModel, head: LanguageModelHead, ids: torch.LongTensor) -> torch.Tensor:
