@@ -7,6 +7,7 @@ There is a row for each word between two white spaces, with its punctuation. See
 """
 
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -87,10 +88,11 @@ def main(arguments: list[str]) -> None:
         model = family.open_language_model(args.model, dtype=args.dtype, trust_remote_code=args.trust_remote_code)
     check_unknown(tokenizer, texts, args.file or "the texts")
     model = model.eval().to(args.device)
-    words = word_surprisals(model, tokenizer, texts, stride=args.stride, batch_tokens=args.batch_tokens)
-    for name in args.keep:
-        words[name] = [kept[number][name] for number in words["text"]]
-    write(words, args.output_file)
+    with nullcontext() if args.output_file is None else writer_of_new_file(args.output_file):
+        words = word_surprisals(model, tokenizer, texts, stride=args.stride, batch_tokens=args.batch_tokens)
+        for name in args.keep:
+            words[name] = [kept[number][name] for number in words["text"]]
+        write(words, args.output_file)
     if args.output_file is not None:
         print(describe(words, len(texts)))
         print(f"written to {args.output_file}")
@@ -117,14 +119,16 @@ def read_texts(args: SurprisalArguments) -> tuple[list[str], list[dict[str, Any]
 
 
 def read_lines(path: Path) -> list[str]:
+    """The lines of a file. A blank one is a text without words, so that `text` counts lines."""
     try:
         # Other characters that end lines may stand in a text.
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(f"--file {path} is not UTF-8 text. {to_utf8(path, error)}") from error
-    lines = [line for line in lines if line.strip()]
-    if not lines:
+    if not any(line.strip() for line in lines):
         raise UserError(f"--file {path} has no texts. Write one per line.")
+    if lines[-1] == "":  # behind the last line end
+        lines.pop()
     return lines
 
 
@@ -133,7 +137,7 @@ def write(words: pd.DataFrame, file: str | None) -> None:
     if file is None:
         words.to_csv(sys.stdout, index=False)
         return
-    with writer_of_new_file(file), atomic_file(file) as output:
+    with atomic_file(file) as output:
         if file.endswith(".csv"):
             words.to_csv(output, index=False)
         elif file.endswith(".jsonl"):

@@ -10,6 +10,7 @@ from support.refusals import refusal
 from modeling_gpt1 import NOVELS, GPT1ForCausalLM, word_surprisals
 from modeling_gpt1.commands import surprisal
 from modeling_gpt1.commands.entry import main
+from modeling_gpt1.storage.locking import writer_of_new_file
 from tokenization import GPT1Tokenizer
 
 TEXTS = ["The old farmer went home.", "She asked, “why?”"]
@@ -45,9 +46,24 @@ def test_without_a_file_the_words_are_printed_as_csv(expected, capsys):
 
 
 def test_a_text_file_has_a_text_per_line(expected, tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    main(["surprisal", "gpt1-novels", "--file", str(tmp_path / "texts.txt"), "--device", "cpu"])
+    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(capsys.readouterr().out)), expected, rtol=1e-6)
+
+
+def test_a_blank_line_shifts_no_text(expected, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS) + "\n", encoding="utf-8")
     main(["surprisal", "gpt1-novels", "--file", str(tmp_path / "texts.txt"), "--device", "cpu"])
-    assert pd.read_csv(io.StringIO(capsys.readouterr().out))["word"].tolist() == expected["word"].tolist()
+    words = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert words["word"].tolist() == expected["word"].tolist()
+    assert words["text"].tolist() == (2 * expected["text"]).tolist()
+
+
+def test_a_file_that_another_command_writes_is_refused_before_a_text_is_scored(tmp_path, monkeypatch):
+    monkeypatch.setattr(surprisal, "word_surprisals", lambda *args, **kwargs: pytest.fail("a text was scored"))
+    with writer_of_new_file(tmp_path / "words.csv"):
+        words = ["gpt1-novels", "--texts", "a", "--output_file", str(tmp_path / "words.csv"), "--device", "cpu"]
+        assert "which another command is writing" in refusal(surprisal.main, words)
 
 
 @pytest.mark.parametrize(
