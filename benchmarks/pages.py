@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -194,26 +194,43 @@ def draw_tuned(figure: Figure) -> None:
     for report, _ in tuned_reports():
         for effect in report["effects"]:
             by_pair.setdefault(f"{effect['first']} − {effect['second']}", []).append(effect)
-    num_lines = sum(map(len, by_pair.values()))
-    figure.set_size_inches(8, 1 + 0.24 * (num_lines + 1.5 * len(by_pair)))
+    groups = {}
+    for pair, effects in by_pair.items():
+        groups[pair] = [
+            (
+                f"{effect['task']}  ({effect['seeds']} seeds, {effect['rows']:,} rows)",
+                effect["difference"],
+                effect["interval"] or [effect["difference"]] * 2,  # without answers there is none
+                BLUE,
+            )
+            for effect in effects
+        ]
+    num_lines = sum(map(len, groups.values()))
+    figure.set_size_inches(8, 1 + 0.24 * (num_lines + 1.5 * len(groups)))
+    draw_intervals(figure, groups, "difference in points, 95 % interval over seeds and rows")
+
+
+def draw_intervals(
+    figure: Figure, groups: Mapping[str, Sequence[tuple[str, float, Sequence[float], str]]], x_label: str
+) -> None:
+    """A line for each difference, below the title of its group: label, value, both ends of the interval, colour."""
     axes = figure.subplots()
     labels, place = {}, 0.0
-    for pair, effects in by_pair.items():
+    for title, differences in groups.items():
         place -= 1.5
-        labels[place] = pair
-        for effect in effects:
+        labels[place] = title
+        for label, value, interval, colour in differences:
             place -= 1
-            labels[place] = f"{effect['task']}  ({effect['seeds']} seeds, {effect['rows']:,} rows)"
-            if effect["interval"] is not None:
-                axes.plot(effect["interval"], [place, place], color=BLUE, linewidth=2)
-            axes.plot([effect["difference"]], [place], "o", color=BLUE, markersize=5)
+            labels[place] = label
+            axes.plot(interval, [place, place], color=colour, linewidth=2)
+            axes.plot([value], [place], "o", color=colour, markersize=5)
     axes.axvline(0, color=INK, linewidth=1)
     axes.set_yticks(list(labels), list(labels.values()))
     for label in axes.get_yticklabels():
-        if label.get_text() in by_pair:
+        if label.get_text() in groups:
             label.set_weight("bold")
     axes.set_ylim(place - 1, -0.5)
-    axes.set_xlabel("difference in points, 95 % interval over seeds and rows")
+    axes.set_xlabel(x_label)
     axes.grid(axis="x", alpha=0.3)
 
 
@@ -269,25 +286,13 @@ CLAIMS = {
 def draw_forest(figure: Figure) -> None:
     """Differences of two conditions with their 95 % intervals."""
     figure.set_size_inches(8, 9)
-    axes = figure.subplots()
-    labels, place = {}, 0.0
+    groups: dict[str, list] = {title: [] for title in CLAIMS}
     for title, beginning in CLAIMS.items():
-        place -= 1.5
-        labels[place] = title
         for kind, colour in (("size-a", BLUE), ("size-b", ORANGE)):
             for label, value, low, high in comparisons(newest(kind)["results"], beginning):
-                place -= 1
-                labels[place] = f"{label.partition(',')[0]}  ({kind[-1].upper()})"
-                axes.plot([low, high], [place, place], color=colour, linewidth=2)
-                axes.plot([value], [place], "o", color=colour, markersize=5)
-    axes.axvline(0, color=INK, linewidth=1)
-    axes.set_yticks(list(labels), list(labels.values()))
-    for label in axes.get_yticklabels():
-        if label.get_text() in CLAIMS:
-            label.set_weight("bold")
-    axes.set_ylim(place - 1, -0.5)
-    axes.set_xlabel("difference in points, 95 % interval over seeds and rows (A blue, B orange)")
-    axes.grid(axis="x", alpha=0.3)
+                name = f"{label.partition(',')[0]}  ({kind[-1].upper()})"
+                groups[title].append((name, value, [low, high], colour))
+    draw_intervals(figure, groups, "difference in points, 95 % interval over seeds and rows (A blue, B orange)")
 
 
 # ---- The paper's claims
