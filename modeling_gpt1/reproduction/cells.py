@@ -343,7 +343,8 @@ def fine_tune(
     result = {"metrics": metrics, "ran_with": reported_settings(work / task)}
     if answers := read_answers(task, data_dir, work / task):
         history = read_json(work / task / "trainer_state.json").get("log_history", [])
-        result |= {"answers": answers, **about_training(loss_of_last_epoch(history))}
+        result["answers"] = answers
+        result |= about_training(loss_of_last_epoch(history))
     for part in PARTS.get(task, ()):
         # RACE as files of the whole task has no parts.
         if data_dir is None or any(Path(data_dir).rglob(f"{part.removeprefix('race-')}_*")):
