@@ -445,14 +445,13 @@ class FineTuningRun:
                 path = Path(self.args.output_dir, f"{beginning}{suffix}.jsonl")
                 source = self.data_args.source_of(name)
                 self.write_predictions(path, output.predictions, rows, source, with_texts=use == "eval")
-                has_classes = not self.task.regression and not self.task.multi_label
-                if output.label_ids is not None and has_classes:
+                if output.label_ids is not None and not self.task.regression:
                     predictions = predictions_from_logits(self.task, output.predictions)
-                    warn_of_majority(predictions, output.label_ids, self.task, source)
-                if output.label_ids is not None and self.task.label_names:
-                    predictions = predictions_from_logits(self.task, output.predictions)
-                    picture = Path(self.args.output_dir, f"confusion_matrix{suffix}.png") if use == "eval" else None
-                    self.report_mistakes(predictions, output.label_ids, source, picture)
+                    if not self.task.multi_label:
+                        warn_of_majority(predictions, output.label_ids, self.task, source)
+                    if self.task.label_names:
+                        picture = Path(self.args.output_dir, f"confusion_matrix{suffix}.png")
+                        self.report_mistakes(predictions, output.label_ids, source, picture if use == "eval" else None)
         if use == "eval":
             self.trainer.log(metrics)  # as `evaluate` does; the card reads the log
         else:
