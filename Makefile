@@ -6,6 +6,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 EXAMPLES ?= 1000
 SETS ?=
+CLIENTS ?=
 GPU_ARGS ?=
 
 VENV := .venv
@@ -22,7 +23,7 @@ MLINTER_OFF := TRF057 TRF028
 # What a process imports is compiled once, not again by each of the many that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test campaign lint format docs compat bench gpu clean
+.PHONY: help demo test campaign lint format docs compat clients bench gpu clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -34,6 +35,7 @@ help:
 	@echo "make format  let ruff mend what it can"
 	@echo "make docs    the pages of docs/ as a site in site/, each warning an error (Python 3.11.5 or newer)"
 	@echo "make compat  the tests with the oldest and the newest transformers and torch, and other Pythons; SETS=oldest-core for one"
+	@echo "make clients other programs on our models, each in its own environment; CLIENTS='minicons captum' to choose"
 	@echo "make bench   every speed and memory benchmark beside its peers: hours; BENCH_ARGS=--quick checks the scripts"
 	@echo "make gpu     what one GPU is needed for, in 25 minutes, with the packages of $(PYTHON); GPU_ARGS=--quick on a CPU"
 	@echo "make clean   remove .venv and everything built"
@@ -67,6 +69,10 @@ docs: $(INSTALLED)docs
 
 compat: $(INSTALLED)test
 	$(RUN) tests/compat.py --workers $(WORKERS) $(SETS)
+
+# Each client has an environment of its own, so the runner needs nothing but Python.
+clients:
+	$(PYTHON) tests/clients/run.py $(CLIENTS)
 
 bench: $(INSTALLED)test
 	$(RUN) benchmarks/run.py $(BENCH_ARGS)

@@ -1,9 +1,9 @@
-"""Writes the pictures and tables of docs/results/ from the newest files of benchmarks/results/.
+"""Writes the pictures and tables of docs/results/, and the table of docs/works-with.md, from the newest results.
 
     python benchmarks/pages.py
 
-A picture is an SVG with a transparent ground, readable on light and on dark pages. A table stands between two marks of
-its page, `<!-- table: NAME -->` and `<!-- end -->`; the tests compare it with what this script makes. Needs the extra
+The results are the files of benchmarks/results/. A picture is an SVG with a transparent ground, readable on light and
+on dark pages. A table stands between two marks of its page, `<!-- table: NAME -->` and `<!-- end -->`; the tests compare it with what this script makes. Needs the extra
 `plot`.
 """
 
@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ROOT / "docs" / "results"
 ALL_ROWS = ROOT / "benchmarks" / "tables.md"  # too long for a page
+CLIENTS_PAGE = ROOT / "docs" / "works-with.md"
 PICTURES = ROOT / "docs" / "pictures"
 
 INK = "#77808c"  # text and axes: a grey with contrast on white and on dark blue
@@ -778,6 +779,39 @@ DRAWN: dict[str, Callable[[Figure], None]] = {
     "evaluation": draw_evaluation,
     "memory": draw_memory,
 }
+# ---- Programs that nobody here wrote
+
+
+def clients_table() -> str:
+    """A row for each client of tests/clients/: versions, date, and each figure with its bound."""
+    rows = []
+    for line in newest("clients")["clients"].values():
+        versions = ", ".join(f"{package} {version}" for package, version in line.get("versions", {}).items())
+        if line["passed"]:
+            outcome = "; ".join(map(figure_text, line["figures"]))
+        else:
+            outcome = f"not run: {line['not run']}" if "not run" in line else "failed"
+        rows.append([f"[{line['title']}](#{anchor_of(line['title'])})", versions, line["date"], outcome])
+    return markdown_table(["program", "versions", "run on", "compared"], rows, align="---")
+
+
+def anchor_of(title: str) -> str:
+    """The anchor of a heading of a page."""
+    return re.sub(r"[^\w]+", "-", title.lower()).strip("-")
+
+
+BOUNDS = {"at_most": "at most", "at_least": "at least", "equals": "must be"}
+
+
+def figure_text(figure: dict) -> str:
+    """A figure of a client with its bound, if it has one."""
+    text = f"{figure['what']} {figure['value']:.3g}"
+    for key, words in BOUNDS.items():
+        if figure[key] is not None:
+            text += f" ({words} {figure[key]:g})"
+    return text
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "tuned": tuned_table,
     "overlap": overlap_table,
@@ -792,6 +826,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpu_generation": gpu_generation_table,
     "evaluation": evaluation_table,
     "memory": memory_table,
+    "clients": clients_table,
 }
 MARK = re.compile(r"<!-- table: (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
 
@@ -838,7 +873,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     for name in DRAWN:
         print(draw(name, PICTURES).relative_to(ROOT))
-    for path in (*sorted(PAGES.glob("*.md")), ALL_ROWS):
+    for path in (*sorted(PAGES.glob("*.md")), ALL_ROWS, CLIENTS_PAGE):
         path.write_text(fill(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 

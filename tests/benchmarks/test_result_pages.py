@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 pages = SimpleNamespace(**runpy.run_path(str(ROOT / "benchmarks" / "pages.py")))
 RESULT_PAGES = sorted((DOCS / "results").glob("*.md"))
-PAGES_WITH_TABLES = [*RESULT_PAGES, pages.ALL_ROWS]
+PAGES_WITH_TABLES = [*RESULT_PAGES, pages.ALL_ROWS, pages.CLIENTS_PAGE]
 GUIDES = sorted([*DOCS.glob("*.md"), *(DOCS / "how-it-works").glob("*.md")])
 MEASURED_CELL = re.compile(r"^\|.*\| *[^|\n]*\d+(?:\.\d+)? *(?:×|±|tokens/s|s,|MiB|GiB|%)", flags=re.MULTILINE)
 

@@ -1,0 +1,76 @@
+"""What a program of tests/clients/programs/ has at hand: prompts, the lines that a page shows, figures."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+HEADING = re.compile(r"^##+ (.+)\n", flags=re.MULTILINE)
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+
+BEGINNINGS = (
+    "it was",
+    "the old man",
+    "she said that",
+    "they went to",
+    "in the morning",
+    "he had never",
+    "and so",
+    "my",
+)
+GOINGS_ON = ("", " a", " the house of", " very much", " when the", " and the little child", " not", " her father was")
+PROMPTS = [beginning + going_on for beginning in BEGINNINGS for going_on in GOINGS_ON]
+"""64 prompts of one to seven words."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that a client gave beside ours, and what it must be."""
+
+    what: str
+    value: float
+    at_most: float | None = None
+    at_least: float | None = None
+    equals: float | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the number is within its bound. A figure without a bound is only recorded."""
+        return (
+            (self.at_most is None or self.value <= self.at_most)
+            and (self.at_least is None or self.value >= self.at_least)
+            and (self.equals is None or self.value == self.equals)
+        )
+
+
+class CannotRun(Exception):
+    """A client that this machine cannot run; the message says what it needs."""
+
+
+def lines_of(heading: str, page: str = "works-with.md") -> str:
+    """The Python lines below a heading of a page of docs/, which a reader copies."""
+    pieces = HEADING.split((DOCS / page).read_text(encoding="utf-8"))
+    sections = dict(zip(pieces[1::2], pieces[2::2], strict=True))
+    return "\n".join(PYTHON_BLOCK.findall(sections[heading]))
+
+
+def run_lines(heading: str, page: str = "works-with.md", **names) -> dict:
+    """Runs the lines below a heading, with names that the page has from before; returns them with those defined."""
+    exec(compile(lines_of(heading, page), f"{page}: {heading}", "exec"), names)
+    return names
+
+
+def report(main: Callable[[], list[Figure]]) -> None:
+    """Calls a program's `main`, prints its figures, and writes them to the file that CLIENT_RESULT names."""
+    try:
+        result = {"figures": [{**asdict(figure), "is_held": figure.is_held} for figure in main()]}
+    except CannotRun as reason:
+        result = {"not run": str(reason)}
+    print(json.dumps(result, indent=2))
+    if path := os.environ.get("CLIENT_RESULT"):
+        Path(path).write_text(json.dumps(result), encoding="utf-8")
+    sys.exit(not all(figure["is_held"] for figure in result.get("figures", ())))
