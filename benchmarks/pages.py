@@ -3,8 +3,8 @@
     python benchmarks/pages.py
 
 The results are the files of benchmarks/results/. A picture is an SVG with a transparent ground, readable on light and
-on dark pages. A table stands between two marks of its page, `<!-- table: NAME -->` and `<!-- end -->`; the tests compare it with what this script makes. Needs the extra
-`plot`.
+on dark pages. A table stands between two marks of its page, `<!-- table: NAME -->` and `<!-- end -->`; the tests
+compare it with what this script makes. Needs the extra `plot`.
 """
 
 from __future__ import annotations
