@@ -10,7 +10,9 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
 )
 
@@ -36,7 +38,14 @@ if TYPE_CHECKING:
 # Folder of the small model that comes with the package. The commands know it by the folder's name.
 NOVELS = str(Path(__file__).parent / "gpt1-novels")
 
-_AUTO_CLASSES = (AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForMultipleChoice)
+_AUTO_CLASSES = (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForMultipleChoice,
+    AutoModelForTokenClassification,
+    AutoModelForQuestionAnswering,
+)
 for _config, _models in ((GPT1Config, modeling_gpt1), (GPT1LSTMConfig, modeling_gpt1_lstm)):
     AutoConfig.register(_config.model_type, _config, exist_ok=True)
     for _auto_class in _AUTO_CLASSES:

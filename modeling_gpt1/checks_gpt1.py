@@ -105,6 +105,26 @@ def check_targets(targets: torch.Tensor, tokens: torch.Tensor, vocab_size: int) 
     check_ids("labels", targets, vocab_size, ignored=IGNORED_LABEL)
 
 
+def check_token_labels(labels: torch.Tensor, logits: torch.Tensor) -> None:
+    """Checks that each token has a class that the model with `logits [B, T, K]` has, or −100 for none."""
+    *needed, num_labels = logits.shape
+    if list(labels.shape) != needed or not is_whole(labels):
+        raise UserError(
+            f"`labels` need the shape {needed} of torch.int64, the class of each token, but got {list(labels.shape)} "
+            f"of {labels.dtype}. Use DataCollatorForTokenClassification, with {IGNORED_LABEL} at tokens without a "
+            "class."
+        )
+    if not can_read(labels):
+        return
+    is_wrong = ((labels < 0) | (labels >= num_labels)) & (labels != IGNORED_LABEL)
+    if is_wrong.any():
+        place = first_place(is_wrong)
+        raise UserError(
+            f"`labels` has {labels[place].item()} at {list(place)}, but the model has classes 0 to {num_labels - 1}, "
+            f"and {IGNORED_LABEL} marks tokens without one. Open the model with `num_labels` of your data."
+        )
+
+
 def check_length(
     config: PreTrainedConfig, num_past: int | torch.Tensor, num_new: int, position_ids: torch.Tensor | None = None
 ) -> None:

@@ -329,6 +329,8 @@ class GPT1Config(GPT1BaseConfig):
         "AutoModelForCausalLM": "modeling_gpt1.GPT1ForCausalLM",
         "AutoModelForSequenceClassification": "modeling_gpt1.GPT1ForSequenceClassification",
         "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
+        "AutoModelForTokenClassification": "modeling_gpt1.GPT1ForTokenClassification",
+        "AutoModelForQuestionAnswering": "modeling_gpt1.GPT1ForQuestionAnswering",
     }
     sizes = (*GPT1BaseConfig.sizes, "num_attention_heads", "intermediate_size")
     attribute_map = {
@@ -377,6 +379,9 @@ class GPT1Config(GPT1BaseConfig):
         translated = {name: value for name, value in config_dict.items() if name not in LEGACY_KEYS}
         if kind == "gpt2":
             translated = translate_gpt2(translated)
+        if has_ending(architectures, "ForTokenClassification"):
+            translated["classifier_dropout"] = dropout_of_token_head(translated)
+            translated.pop("summary_first_dropout", None)
         for ending, traversal in TRAVERSALS_OF_CLASS_ENDINGS.items():
             if has_ending(architectures, ending):  # whose weights these are
                 translated.setdefault("traversal", traversal)
@@ -499,6 +504,14 @@ def translate_gpt2(config_dict: dict) -> dict:
     translated["do_layer_norm_before"] = True
     translated["rescale_prenorm_residual"] = True
     return translated
+
+
+def dropout_of_token_head(config_dict: dict) -> float:
+    """The dropout probability before the head of a `GPT2ForTokenClassification`, which has no field of its own."""
+    for name in ("classifier_dropout", "hidden_dropout"):
+        if config_dict.get(name) is not None:
+            return config_dict[name]
+    return 0.1
 
 
 # ---- Tasks

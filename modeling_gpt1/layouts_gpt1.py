@@ -28,7 +28,13 @@ from .configuration_gpt1 import UserError, check_place
 logger = logging.get_logger(__name__)
 
 # Classes without a language-model head. They may find the tied embeddings only under the head's name.
-HEADLESS_CLASSES = ("GPT1Model", "GPT1ForSequenceClassification", "GPT1ForMultipleChoice")
+HEADLESS_CLASSES = (
+    "GPT1Model",
+    "GPT1ForSequenceClassification",
+    "GPT1ForMultipleChoice",
+    "GPT1ForTokenClassification",
+    "GPT1ForQuestionAnswering",
+)
 
 
 class AddZeroBias(ConversionOps):

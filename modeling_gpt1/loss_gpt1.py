@@ -312,6 +312,36 @@ def task_loss(
     return (losses * counts).sum() / count_items(counts, num_items)
 
 
+def token_loss(logits: torch.Tensor, labels: torch.LongTensor, num_items: torch.Tensor | int | None) -> torch.Tensor:
+    """Cross-entropy of the tokens' classes: the sum over `labels [B, T]` other than −100, divided by N.
+
+    N is `num_items`, by default the number of these labels; `logits` are `[B, T, K]`.
+    """
+    loss_sum = nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), labels.flatten().long(), ignore_index=IGNORED_LABEL, reduction="sum"
+    )
+    return loss_sum / count_items(labels != IGNORED_LABEL, num_items)
+
+
+def span_loss(logits: torch.Tensor, positions: torch.LongTensor, num_items: torch.Tensor | int | None) -> torch.Tensor:
+    """Cross-entropy of the place where answers begin or end: `logits [B, T]` and `positions [B]` or `[B, 1]`.
+
+    As in transformers, positions of T or more are ignored. The sum is divided by `num_items`, by default the number of
+    the others.
+    """
+    if positions.shape[1:] == (1,):
+        positions = positions.squeeze(1)
+    if positions.shape != logits.shape[:1] or not is_whole(positions):
+        raise UserError(
+            f"`start_positions` and `end_positions` need the shape {list(logits.shape[:1])} of torch.int64, one place "
+            f"per example, but got {list(positions.shape)} of {positions.dtype}."
+        )
+    ignored = logits.shape[1]
+    places = positions.long().clamp(0, ignored)
+    loss_sum = nn.functional.cross_entropy(logits.float(), places, ignore_index=ignored, reduction="sum")
+    return loss_sum / count_items(places != ignored, num_items)
+
+
 def count_labels(labels: torch.Tensor) -> torch.LongTensor:
     """The number of each example's labels other than −100, `[B]`: its weight in L2, L1 and N.
 

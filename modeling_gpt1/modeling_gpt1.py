@@ -30,7 +30,9 @@ from transformers.modeling_outputs import (
     CausalLMOutputWithPast,
     ModelOutput,
     MultipleChoiceModelOutput,
+    QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
+    TokenClassifierOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
@@ -44,6 +46,7 @@ from .checks_gpt1 import (
     check_length,
     check_targets,
     check_texts,
+    check_token_labels,
     check_tokens,
     is_traced,
     padding_mask,
@@ -69,7 +72,15 @@ from .kernels_gpt1 import (
     one_product,
 )
 from .layouts_gpt1 import FolderMixin, register_foreign_layouts
-from .loss_gpt1 import count_items, count_labels, linear_cross_entropy, task_loss, task_losses
+from .loss_gpt1 import (
+    count_items,
+    count_labels,
+    linear_cross_entropy,
+    span_loss,
+    task_loss,
+    task_losses,
+    token_loss,
+)
 from .packing_gpt1 import (
     MASKED_ROWS,
     VARIABLE_LENGTH,
@@ -914,13 +925,165 @@ class GPT1ForMultipleChoice(GPT1TaskModel):
     output_class = MultipleChoiceModelOutput
 
 
+class GPT1ForTokenClassification(GPT1PreTrainedModel):
+    """GPT-1 with a class for each token, such as of named entities. A token's class depends on those before it alone.
+
+    Source: `GPT2ForTokenClassification` of transformers, whose folders it opens.
+
+    Examples:
+        >>> import torch
+        >>> from modeling_gpt1 import GPT1Config, GPT1ForTokenClassification
+        >>> sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = GPT1ForTokenClassification(GPT1Config(**sizes, num_labels=3))
+        >>> model(torch.tensor([[1, 2, 3, 4]]), labels=torch.tensor([[0, 2, -100, 1]])).logits.shape
+        torch.Size([1, 4, 3])
+    """
+
+    decoder_class = GPT1Model
+
+    def __init__(self, config: GPT1Config):
+        super().__init__(config)
+        self.loss_type = "ForTokenClassification"  # Trainer counts the labels of all tokens, none is shifted
+        self.transformer = self.decoder_class(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+        if is_quantized(config):
+            self._keep_in_fp32_modules.add("classifier")
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> TokenClassifierOutput:
+        r"""
+        Takes the arguments of [`GPT1Model`] and the following; returns `logits` `[B, T, K]` and, with labels, `loss`.
+
+        Args:
+            labels (`[B, T]`, int64): the class of each token; −100 is ignored.
+            num_items_in_batch (`int`): divisor of the summed loss, the labels other than −100 in the whole optimizer
+                step. Default: those in this call.
+
+        Raises:
+            ValueError: `labels` have another shape than the tokens, or a class that the model does not have.
+        """
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+        }
+        outputs: BaseModelOutputWithPast = self.transformer(
+            **{**kwargs, **inputs, "use_cache": False, "return_dict": True}
+        )
+        hidden_states = outputs.last_hidden_state.to(self.classifier.bias.dtype)
+        logits = self.classifier(self.dropout(hidden_states))
+        loss = None
+        if labels is not None:
+            check_token_labels(labels, logits)
+            loss = token_loss(logits, labels, num_items_in_batch)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class GPT1ForQuestionAnswering(GPT1PreTrainedModel):
+    """GPT-1 with two scores for each token: that an answer begins, and that it ends there.
+
+    Source: `GPT2ForQuestionAnswering` of transformers, whose folders it opens. Put the question before the context: a
+    token sees only those before it.
+
+    Examples:
+        >>> import torch
+        >>> from modeling_gpt1 import GPT1Config, GPT1ForQuestionAnswering
+        >>> sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = GPT1ForQuestionAnswering(GPT1Config(**sizes))
+        >>> model(torch.tensor([[1, 2, 3, 4]])).end_logits.shape
+        torch.Size([1, 4])
+    """
+
+    decoder_class = GPT1Model
+
+    def __init__(self, config: GPT1Config):
+        super().__init__(config)
+        self.transformer = self.decoder_class(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+        if is_quantized(config):
+            self._keep_in_fp32_modules.add("qa_outputs")
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        start_positions: torch.LongTensor | None = None,
+        end_positions: torch.LongTensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> QuestionAnsweringModelOutput:
+        r"""
+        Takes the arguments of [`GPT1Model`] and the following; returns `start_logits` and `end_logits`, `[B, T]`, and,
+        with positions, `loss`.
+
+        Args:
+            start_positions, end_positions (`[B]`, int64): the first and the last token of the answer. A position of T
+                or more is ignored: the answer was cut off.
+            num_items_in_batch (`int`): divisor of the summed losses, the examples in the whole optimizer step.
+                Default: the positions in this call that are not ignored. Trainer does not count them, and averages
+                the losses of accumulated batches.
+
+        Raises:
+            ValueError: positions of another shape.
+        """
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+        }
+        outputs: BaseModelOutputWithPast = self.transformer(
+            **{**kwargs, **inputs, "use_cache": False, "return_dict": True}
+        )
+        hidden_states = outputs.last_hidden_state.to(self.qa_outputs.bias.dtype)
+        scores = self.qa_outputs(hidden_states)  # [B, T, 2]
+        start_logits = scores[..., 0].contiguous()
+        end_logits = scores[..., 1].contiguous()
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            start_loss = span_loss(start_logits, start_positions, num_items_in_batch)
+            end_loss = span_loss(end_logits, end_positions, num_items_in_batch)
+            loss = (start_loss + end_loss) / 2
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
 __all__ = [
     "GPT1CausalLMOutput",
     "GPT1DoubleHeadsModel",
     "GPT1DoubleHeadsModelOutput",
     "GPT1ForCausalLM",
     "GPT1ForMultipleChoice",
+    "GPT1ForQuestionAnswering",
     "GPT1ForSequenceClassification",
+    "GPT1ForTokenClassification",
     "GPT1Model",
     "GPT1PreTrainedModel",
 ]

@@ -30,7 +30,9 @@ from .modeling_gpt1 import (
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
+    GPT1ForQuestionAnswering,
     GPT1ForSequenceClassification,
+    GPT1ForTokenClassification,
     GPT1PreTrainedModel,
 )
 
@@ -270,11 +272,25 @@ class GPT1LSTMForMultipleChoice(GPT1LSTMPreTrainedModel, GPT1ForMultipleChoice):
     decoder_class = GPT1LSTMModel
 
 
+class GPT1LSTMForTokenClassification(GPT1LSTMPreTrainedModel, GPT1ForTokenClassification):
+    """The LSTM with a class for each token, such as of named entities."""
+
+    decoder_class = GPT1LSTMModel
+
+
+class GPT1LSTMForQuestionAnswering(GPT1LSTMPreTrainedModel, GPT1ForQuestionAnswering):
+    """The LSTM with two scores for each token: that an answer begins, and that it ends there."""
+
+    decoder_class = GPT1LSTMModel
+
+
 __all__ = [
     "GPT1LSTMDoubleHeadsModel",
     "GPT1LSTMForCausalLM",
     "GPT1LSTMForMultipleChoice",
+    "GPT1LSTMForQuestionAnswering",
     "GPT1LSTMForSequenceClassification",
+    "GPT1LSTMForTokenClassification",
     "GPT1LSTMModel",
     "GPT1LSTMPreTrainedModel",
 ]

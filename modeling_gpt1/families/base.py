@@ -35,6 +35,8 @@ SIZES = {
 # Endings of the names of transformers' classifiers.
 CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice")
 TASK_MODELS = ("DoubleHeadsModel", *CLASSIFIERS)
+# The hub's names of what other heads do, by the endings of their classes' names.
+TAGS_OF_HEADS = {"ForTokenClassification": "token-classification", "ForQuestionAnswering": "question-answering"}
 # Traversals of two texts.
 PAIRS = ("entailment", "similarity")
 
@@ -420,6 +422,8 @@ class Family(ABC):
             facts.is_regression = is_regression(config)
             if not facts.is_regression and not has_choices(traversal):
                 facts.classes = names_of_classes(config)
+        if facts.pipeline_tag == "token-classification":
+            facts.classes = names_of_classes(config)
         if self.has_auxiliary_loss(model):
             facts.lm_coef = config.lm_coef
         return facts
@@ -432,6 +436,9 @@ class Family(ABC):
         """The hub's name of what a model does; None if there is none."""
         if self.has_task_head(model):
             return "multiple-choice" if has_choices(self.traversal_of(model)) else "text-classification"
+        for ending, tag in TAGS_OF_HEADS.items():
+            if type(model).__name__.endswith(ending):
+                return tag
         return self.pretraining_tag(model)
 
     @abstractmethod

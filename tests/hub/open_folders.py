@@ -24,7 +24,8 @@ ABSENT = ("modeling_gpt1", "tokenization", "datasets", "accelerate", "evaluate")
 def outputs_of(model, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     with torch.no_grad():
         outputs = model(**batch)
-    named = {name: outputs[name] for name in ("logits", "task_logits", "last_hidden_state") if name in outputs}
+    names = ("logits", "task_logits", "start_logits", "end_logits", "last_hidden_state")
+    named = {name: outputs[name] for name in names if name in outputs}
     if model.can_generate():
         named["generated"] = model.generate(batch["input_ids"], do_sample=False, max_new_tokens=5)
     return named

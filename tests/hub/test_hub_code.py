@@ -37,6 +37,9 @@ CASES = {
     "heads-similarity": (modeling_gpt1.GPT1DoubleHeadsModel, "similarity", "AutoModelForSequenceClassification"),
     "heads-choice": (modeling_gpt1.GPT1DoubleHeadsModel, "multiple_choice", "AutoModelForMultipleChoice"),
     "from-the-hub": (modeling_gpt1.GPT1DoubleHeadsModel, "entailment", "AutoModel"),
+    "tokens": (modeling_gpt1.GPT1ForTokenClassification, None, "AutoModelForTokenClassification"),
+    "answers": (modeling_gpt1.GPT1ForQuestionAnswering, None, "AutoModelForQuestionAnswering"),
+    "lstm-tokens": (modeling_gpt1.GPT1LSTMForTokenClassification, None, "AutoModelForTokenClassification"),
     "lstm-choice": (modeling_gpt1.GPT1LSTMDoubleHeadsModel, "multiple_choice", "AutoModelForMultipleChoice"),
 }
 # Opened by what their cards say.
@@ -44,6 +47,8 @@ OF_CARDS = {
     "classifier": modeling_gpt1.GPT1ForSequenceClassification,
     "language-model": modeling_gpt1.GPT1ForCausalLM,
     "chooser": modeling_gpt1.GPT1ForMultipleChoice,
+    "tagger": modeling_gpt1.GPT1ForTokenClassification,
+    "answerer": modeling_gpt1.GPT1ForQuestionAnswering,
 }
 TEXTS = [
     "the old farmer walked to the market .",
@@ -240,7 +245,7 @@ def test_map_of_an_older_save_is_replaced_and_classes_of_the_user_stay(tiny_mode
         "AutoModelForSequenceClassification": "someone/else--modeling_gpt1.GPT1ForSequenceClassification",
         "AutoModelForCausalLM": "chatty.ChattyGPT1",
         "AutoModelForMultipleChoice": "someone/choices--choices.GPT1ForChoices",  # of the model that was opened
-        "AutoModelForTokenClassification": "someone/tags--tags.GPT1ForTags",
+        "AutoModelForObjectDetection": "someone/tags--tags.GPT1ForTags",
     }
     model.save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["auto_map"] == {
@@ -248,7 +253,9 @@ def test_map_of_an_older_save_is_replaced_and_classes_of_the_user_stay(tiny_mode
         "AutoModel": "modeling_gpt1.GPT1Model",
         "AutoModelForCausalLM": "chatty.ChattyGPT1",
         "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
-        "AutoModelForTokenClassification": "someone/tags--tags.GPT1ForTags",
+        "AutoModelForTokenClassification": "modeling_gpt1.GPT1ForTokenClassification",
+        "AutoModelForQuestionAnswering": "modeling_gpt1.GPT1ForQuestionAnswering",
+        "AutoModelForObjectDetection": "someone/tags--tags.GPT1ForTags",
     }
 
 

@@ -12,13 +12,23 @@ from modeling_gpt1 import (
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
+    GPT1ForQuestionAnswering,
     GPT1ForSequenceClassification,
+    GPT1ForTokenClassification,
     GPT1Model,
 )
 
 logging.disable_progress_bar()
 
-CLASSES = [GPT1Model, GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice]
+CLASSES = [
+    GPT1Model,
+    GPT1ForCausalLM,
+    GPT1DoubleHeadsModel,
+    GPT1ForSequenceClassification,
+    GPT1ForMultipleChoice,
+    GPT1ForTokenClassification,
+    GPT1ForQuestionAnswering,
+]
 
 
 def ids_for(model_class, device="cpu"):
@@ -70,7 +80,8 @@ def test_tuples_hold_the_outputs_in_their_order(tiny_model, model_class):
     asked_for = {"output_hidden_states": True, "output_attentions": True, "use_cache": False}
     outputs = model(ids_for(model_class), **asked_for)
     as_tuple = model(ids_for(model_class), return_dict=False, **asked_for)
-    assert len(as_tuple) == len(outputs) == 3
+    num_scores = 2 if model_class is GPT1ForQuestionAnswering else 1
+    assert len(as_tuple) == len(outputs) == num_scores + 2
     for ours, expected in zip(as_tuple, outputs.to_tuple(), strict=True):
         ours, expected = (part if isinstance(part, tuple) else (part,) for part in (ours, expected))
         assert [part.shape for part in ours] == [part.shape for part in expected]

@@ -14,7 +14,9 @@ from modeling_gpt1 import (
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
+    GPT1ForQuestionAnswering,
     GPT1ForSequenceClassification,
+    GPT1ForTokenClassification,
     GPT1Model,
 )
 
@@ -26,6 +28,8 @@ CASES = [
     pytest.param(transformers.GPT2DoubleHeadsModel, GPT1DoubleHeadsModel, False, id="double heads, untied"),
     pytest.param(transformers.GPT2DoubleHeadsModel, GPT1ForMultipleChoice, True, id="multiple choice"),
     pytest.param(transformers.GPT2ForSequenceClassification, GPT1ForSequenceClassification, True, id="classification"),
+    pytest.param(transformers.GPT2ForTokenClassification, GPT1ForTokenClassification, True, id="tokens"),
+    pytest.param(transformers.GPT2ForQuestionAnswering, GPT1ForQuestionAnswering, True, id="answers"),
 ]
 
 
@@ -69,6 +73,8 @@ def outputs_of(model, batch) -> list[torch.Tensor]:
     outputs = model(**batch)
     if isinstance(model, transformers.GPT2DoubleHeadsModel):
         return [outputs.logits, outputs.mc_logits]
+    if isinstance(model, transformers.GPT2ForQuestionAnswering | GPT1ForQuestionAnswering):
+        return [outputs.start_logits, outputs.end_logits]
     return [outputs[0]]
 
 
@@ -98,6 +104,11 @@ def test_loss_and_gradients_are_those_of_gpt2(gpt2_folder):
     ids = batch_for(theirs)["input_ids"]
     losses = [model(input_ids=ids, labels=ids).loss for model in (ours.train(), theirs)]
     torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-6)
+    assert_same_gradients(losses, ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def assert_same_gradients(losses, ours, theirs, atol, rtol):
+    """Of both decoders, after a backward pass of each loss."""
     for loss in losses:
         loss.backward()
     expected = {name: weight.grad for name, weight in theirs.transformer.named_parameters()}
@@ -109,7 +120,36 @@ def test_loss_and_gradients_are_those_of_gpt2(gpt2_folder):
         if projection is not None:
             given = given.chunk(3, dim=-1)["qkv".index(projection[0][0])]
         is_turned = given.dim() == 2 and name.startswith("h.")
-        torch.testing.assert_close(weight.grad, given.T if is_turned else given, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(weight.grad, given.T if is_turned else given, atol=atol, rtol=rtol)
+
+
+TOKEN_LABELS = {"labels": torch.tensor([[0, 1, 2, -100, 1, 2, 0, 0, -100], [2] * 9, [-100] * 9])}
+SPANS = {"start_positions": torch.tensor([2, 0, 9]), "end_positions": torch.tensor([[4], [0], [12]])}  # 9: cut off
+OF_TOKENS = (transformers.GPT2ForTokenClassification, GPT1ForTokenClassification, "classifier", TOKEN_LABELS)
+OF_ANSWERS = (transformers.GPT2ForQuestionAnswering, GPT1ForQuestionAnswering, "qa_outputs", SPANS)
+
+
+@pytest.mark.parametrize(
+    ("gpt2_class", "our_class", "head", "targets"), [OF_TOKENS, OF_ANSWERS], ids=["tokens", "answers"]
+)
+def test_loss_and_gradients_of_tokens_and_answers_are_those_of_gpt2(gpt2_folder, gpt2_class, our_class, head, targets):
+    theirs, folder = gpt2_folder(gpt2_class)
+    ours = open_folder(our_class, folder)
+    ids = batch_for(theirs)["input_ids"]
+    losses = [model(input_ids=ids, **targets).loss for model in (ours, theirs)]
+    torch.testing.assert_close(*losses, atol=1e-6, rtol=1e-6)
+    assert_same_gradients(losses, ours, theirs, atol=1e-6, rtol=1e-5)
+    for name, weight in ours.get_submodule(head).named_parameters():
+        expected = theirs.get_submodule(head).get_parameter(name).grad
+        assert name == "bias" or expected.abs().max() > 0.01
+        torch.testing.assert_close(weight.grad, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_dropout_before_the_head_of_tokens_is_that_of_gpt2(gpt2_folder):
+    _, folder = gpt2_folder(transformers.GPT2ForTokenClassification, summary_first_dropout=0.4)
+    assert GPT1ForTokenClassification.from_pretrained(folder).dropout.p == 0.1  # GPT-2 has it in the code
+    _, folder = gpt2_folder(transformers.GPT2ForTokenClassification, classifier_dropout=0.3)
+    assert GPT1ForTokenClassification.from_pretrained(folder).dropout.p == 0.3
 
 
 @pytest.mark.parametrize("fault", ["gelu", "norms", "heads"])

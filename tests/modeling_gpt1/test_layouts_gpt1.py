@@ -12,11 +12,21 @@ from modeling_gpt1 import (
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
+    GPT1ForQuestionAnswering,
     GPT1ForSequenceClassification,
+    GPT1ForTokenClassification,
     GPT1Model,
 )
 
-CLASSES = [GPT1Model, GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice]
+CLASSES = [
+    GPT1Model,
+    GPT1ForCausalLM,
+    GPT1DoubleHeadsModel,
+    GPT1ForSequenceClassification,
+    GPT1ForMultipleChoice,
+    GPT1ForTokenClassification,
+    GPT1ForQuestionAnswering,
+]
 
 
 @pytest.fixture

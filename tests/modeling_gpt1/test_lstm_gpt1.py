@@ -153,6 +153,8 @@ def test_the_configuration_names_the_classes_of_the_lstm(tiny_model, tmp_path):
         "AutoModel": "modeling_gpt1_lstm.GPT1LSTMModel",
         "AutoModelForCausalLM": "modeling_gpt1_lstm.GPT1LSTMForCausalLM",
         "AutoModelForMultipleChoice": "modeling_gpt1_lstm.GPT1LSTMForMultipleChoice",
+        "AutoModelForTokenClassification": "modeling_gpt1_lstm.GPT1LSTMForTokenClassification",
+        "AutoModelForQuestionAnswering": "modeling_gpt1_lstm.GPT1LSTMForQuestionAnswering",
     }
     assert not {"num_attention_heads", "attn_pdrop", "intermediate_size", "hidden_act"} & set(config)
     assert type(transformers.AutoConfig.from_pretrained(tmp_path)) is GPT1LSTMConfig

@@ -18,7 +18,9 @@ from modeling_gpt1 import (
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
+    GPT1ForQuestionAnswering,
     GPT1ForSequenceClassification,
+    GPT1ForTokenClassification,
     GPT1Model,
 )
 from modeling_gpt1.modeling_gpt1 import GPT1LMHead
@@ -26,7 +28,15 @@ from tokenization.batches.plan import plan_batch
 
 disable_progress_bar()
 
-CLASSES = [GPT1Model, GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice]
+CLASSES = [
+    GPT1Model,
+    GPT1ForCausalLM,
+    GPT1DoubleHeadsModel,
+    GPT1ForSequenceClassification,
+    GPT1ForMultipleChoice,
+    GPT1ForTokenClassification,
+    GPT1ForQuestionAnswering,
+]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
