@@ -115,6 +115,12 @@ def write_own_files(folder: Path) -> None:
     write_rows(folder / "new.csv", [dict.fromkeys(columns, sentence) for sentence in SENTENCES])
     write_rows(folder / "stimuli.csv", [{"item": number, "sentence": text} for number, text in enumerate(SENTENCES)])
     (folder / "prompts.txt").write_text("it was\nthe old farmer\n")
+    (folder / "texts").mkdir()
+    for language, line in (("en", SENTENCES[0]), ("nl", "Één boer liep."), ("zh", "老农夫走了。")):
+        (folder / "texts" / f"{language}.txt").write_text(f"{line}\n" * 40, encoding="utf-8")
+    (folder / "genome").mkdir()
+    for split, bases in (("train", "ACGTTGCA"), ("held_out", "GATTACA")):
+        (folder / "genome" / f"{split}.txt").write_text(bases * 200)
     for split in ("train", "validation"):
         (folder / "books" / split).mkdir(parents=True)
         for number in range(2):
@@ -172,7 +178,7 @@ def test_commands_that_are_not_run_take_their_arguments(visit, monkeypatch):
     for arguments in given:
         # Without a GPU, Trainer takes half precision together with this flag only.
         parse([*arguments, "--use_cpu"] if {"--bf16", "--preset"} & {*arguments} else arguments, monkeypatch)
-    assert len(given) == 25
+    assert len(given) == 26
 
 
 def test_no_block_is_overlooked_and_what_is_made_smaller_stands_in_a_page():

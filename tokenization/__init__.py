@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .rows.tasks import TASKS, Task, compute_metrics_for, get_task
     from .text.documents import training_texts
     from .text.forms import family_tokenizer
+    from .text.training import TOKENIZER_KINDS, train_tokenizer
 
 # Imported on first use: a tokenizer does not need datasets, whose import takes a second.
 _ON_DEMAND = {
@@ -27,6 +28,7 @@ _ON_DEMAND = {
     "NextSentenceCollator": ".corpus.noise",
     "SentenceOrderCollator": ".corpus.noise",
     "TASKS": ".rows.tasks",
+    "TOKENIZER_KINDS": ".text.training",
     "Task": ".rows.tasks",
     "compute_metrics_for": ".rows.tasks",
     "count_tokens": ".corpus.preparation",
@@ -35,6 +37,7 @@ _ON_DEMAND = {
     "load_blocks": ".corpus.preparation",
     "load_files": ".rows.own_files",
     "load_task": ".rows.task_files",
+    "train_tokenizer": ".text.training",
     "training_texts": ".text.documents",
     "unigram_perplexity": ".corpus.preparation",
 }

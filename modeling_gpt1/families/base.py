@@ -249,7 +249,8 @@ class Family(ABC):
 
     def pretraining_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         """The tokenizer with the family's special tokens, if it has any."""
-        if tokenizer.mask_token is not None and tokenizer.cls_token is not None:
+        is_of_masked_models = tokenizer.mask_token is not None and tokenizer.cls_token is not None
+        if is_of_masked_models and tokenizer.num_special_tokens_to_add() > 0:
             raise UserError(
                 f"The tokenizer writes {tokenizer.cls_token} before each text, as for masked models, but {self.name} "
                 "reads texts alone in training. Pass the tokenizer of a model that continues text, such as GPT-1's."

@@ -94,7 +94,11 @@ class CardFacts:
     versions: str = ""
     """Of what the run used."""
     tokenizer: str = ""
-    """The class of the run's tokenizer."""
+    """What the run's tokenizer makes of a text."""
+    preparation: str = "text in lower case, split into words by rules for English"
+    """What a model of GPT-1 reads of a text; empty if it reads any text as it is."""
+    prompt: str = "it was"
+    """A text that a language model can continue."""
     mask: str | None = None
     """The mask token."""
     longest: int | None = None

@@ -124,12 +124,16 @@ def continue_prompts(
         **options,
     )
 
-    texts = [at_strings.cut(_decode_until(tokenizer, ids, end_ids)) for ids in sequences[:, prompt_length:].tolist()]
-    num_texts = len(texts) // len(prompts)
+    new_ids = sequences[:, prompt_length:].tolist()
+    num_texts = len(new_ids) // len(prompts)
     continuations = []
     for number, prompt in enumerate(prompts):
-        of_prompt = texts[number * num_texts : (number + 1) * num_texts]
-        continuations.append([join_to_prompt(tokenizer, text, prompt, capitals) for text in of_prompt])
+        of_prompt = []
+        for ids in new_ids[number * num_texts : (number + 1) * num_texts]:
+            kept = _before_end(ids, end_ids)
+            text = at_strings.cut(_decode_behind(tokenizer, encoded[number], kept))
+            of_prompt.append(join_to_prompt(tokenizer, text, prompt, capitals))
+        continuations.append(of_prompt)
     return continuations
 
 
@@ -187,8 +191,23 @@ def join_to_prompt(tokenizer, text: str, prompt: str, capitals: bool = False) ->
     return text.lstrip(" ") if prompt[-1:].isspace() else text
 
 
-def _decode_until(tokenizer: PreTrainedTokenizerBase, ids: list[int], end_ids: list[int]) -> str:
-    """The text before the first token that ends it, or that is no id, as beam search may leave behind it."""
+def _before_end(ids: list[int], end_ids: list[int]) -> list[int]:
+    """The ids before the first that ends them, or that is no id, as beam search may leave behind it."""
     ends = [place for place, token_id in enumerate(ids) if token_id in end_ids or token_id < 0]
-    kept = ids[: ends[0]] if ends else ids
-    return tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return ids[: ends[0]] if ends else ids
+
+
+def _decode_behind(tokenizer: PreTrainedTokenizerBase, prompt_ids: list[int], ids: list[int]) -> str:
+    """The text of a continuation. Decoded alone, its first word would lose its blank with WordPiece and SentencePiece;
+    `join_to_prompt` knows those of GPT-1.
+    """
+
+    def decode(some_ids: list[int]) -> str:
+        return tokenizer.decode(some_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    if tokenizer.backend_tokenizer.token_to_id(NEWLINE) is None:
+        start = decode(prompt_ids)
+        whole = decode(prompt_ids + ids)
+        if whole.startswith(start):
+            return whole[len(start) :]
+    return decode(ids)

@@ -7,10 +7,14 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase, Trainer
 
+from tokenization import GPT1Tokenizer
+from tokenization.text.training import describe_tokenizer
+
 from ..families import Family, without_adapter
 from ..hub.card import as_list, cell, evaluation_results, last_evaluation, metric_types, model_card, versions
 from ..storage.writing import write_atomically
 from .arguments import rows_per_update
+from .callbacks import SampleCallback
 
 HYPER_PARAMETERS = (
     "learning_rate",
@@ -67,7 +71,6 @@ def write_model_card(
     results = last_evaluation(trainer.state.log_history, splits, dataset_split)
     task = as_list(tasks)[0] if tasks else facts.pipeline_tag
     index = evaluation_results(results, task, names, hub_names, configurations) if task else []
-    tokenizer = trainer.processing_class
     facts = replace(
         facts,
         model_name=name,
@@ -83,11 +86,31 @@ def write_model_card(
         data=data_of(trainer, facts.is_finetuned, names, hub_names, configurations),
         hyper_parameters={**hyper_parameters_of(trainer, family), **adapter_of(whole)},
         versions=versions(),
-        tokenizer=type(tokenizer).__name__,
-        mask=tokenizer.mask_token if isinstance(tokenizer, PreTrainedTokenizerBase) else None,
+        **facts_of_tokenizer(trainer.processing_class),
+        prompt=prompt_of(trainer) or facts.prompt,
         longest=getattr(trainer.data_collator, "max_length", None),  # any collator may be given
     )
     write_atomically(Path(trainer.args.output_dir, "README.md"), str(model_card(facts)))
+
+
+def facts_of_tokenizer(tokenizer: Any) -> dict[str, Any]:
+    """The card's fields about a tokenizer; none about something else, such as a feature extractor, or None."""
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        return {}
+    if isinstance(tokenizer, GPT1Tokenizer):
+        case = "in lower case" if tokenizer.do_lower_case else "with its capitals"
+        preparation = f"text {case}, split into words by rules for English"
+    else:
+        preparation = ""
+    return {"tokenizer": describe_tokenizer(tokenizer), "preparation": preparation, "mask": tokenizer.mask_token}
+
+
+def prompt_of(trainer: Trainer) -> str | None:
+    """The first text that each evaluation of the run continued."""
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, SampleCallback):
+            return callback.prompts[0]
+    return None
 
 
 def data_of(

@@ -225,7 +225,8 @@ def test_words_decide_the_length_of_a_run(books, caplog):
     assert f"{11 * num_words:,} to read in 11 epochs" in caplog.text
     caplog.clear()
     corpus = CorpusArguments([str(books / "one.txt")], max_words="999", save_at_words=["9"])  # no challenge
-    assert run_module.WordPlan(corpus, GPT1PretrainingArguments("o"), 1).saved == {"chck_9": 1}
+    num_words = run_module.count_words(corpus.source("train"))
+    assert run_module.WordPlan(corpus, GPT1PretrainingArguments("o"), 1, num_words).saved == {"chck_9": 1}
     assert "the BabyLM challenge" not in caplog.text
     babylm = CorpusArguments(train_files=["a"], save_at_words=["babylm"]).save_points()
     millions = [*range(1, 11), *range(20, 101, 10)]

@@ -45,8 +45,9 @@ class EncodingsOnDemand(Sequence):
 class IdsFirst:
     """A tokenizer's backend whose batches have no offsets. Plain rows take a shorter pipeline to the same ids."""
 
-    def __init__(self, backend: Tokenizer):
+    def __init__(self, backend: Tokenizer, do_lower_case: bool):
         self._backend = backend
+        self._do_lower_case = do_lower_case
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
@@ -69,7 +70,7 @@ class IdsFirst:
     def _plain_pipeline(self) -> Tokenizer:
         """A tokenizer with the backend's model and settings that prepares plain text. It is made in microseconds."""
         pipeline = Tokenizer(self.model)
-        pipeline.normalizer = plain_preparation()
+        pipeline.normalizer = plain_preparation(self._do_lower_case)
         pipeline.pre_tokenizer = self.pre_tokenizer
         pipeline.post_processor = self.post_processor
         if self.truncation:
@@ -95,7 +96,7 @@ def encode_ids_first(tokenizer: TokenizersBackend, text, text_pair, **kwargs) ->
         return encode(tokenizer)
     tokenizer.backend_tokenizer.encode_special_tokens = True
     ids_first = copy.copy(tokenizer)
-    ids_first._tokenizer = IdsFirst(tokenizer.backend_tokenizer)
+    ids_first._tokenizer = IdsFirst(tokenizer.backend_tokenizer, tokenizer.do_lower_case)
     batch = encode(ids_first)
     batch._encodings = EncodingsOnDemand(partial(encode, tokenizer), len(batch.encodings))
     return batch

@@ -165,8 +165,13 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
     template = TEMPLATES[family]
     if all(getattr(tokenizer, name) is not None for name in FAMILY_TOKENS):
         keep_text_as_text(tokenizer, is_saved=False)
-        if not template.has_segments:
-            names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+        names = tokenizer.model_input_names
+        if tokenizer.num_special_tokens_to_add() == 0:  # as `train_tokenizer` makes WordPiece
+            tokenizer.backend_tokenizer.post_processor = _post_processor(tokenizer.backend_tokenizer, template)
+            names = template.model_input_names
+        elif not template.has_segments:
+            names = [name for name in names if name != "token_type_ids"]
+        if names != tokenizer.model_input_names:
             tokenizer.model_input_names = names
             tokenizer.init_kwargs["model_input_names"] = names  # this is saved
         return tokenizer
@@ -201,9 +206,14 @@ def _with_family_tokens(backend: Tokenizer, template: Template) -> Tokenizer:
     content["padding"] = None
     content["truncation"] = None
     made = Tokenizer.from_str(json.dumps(content))
-    made.post_processor = processors.TemplateProcessing(
+    made.post_processor = _post_processor(made, template)
+    return made
+
+
+def _post_processor(backend: Tokenizer, template: Template) -> processors.TemplateProcessing:
+    """Writes a family's special tokens around one text or a pair."""
+    return processors.TemplateProcessing(
         single=template.single,
         pair=template.pair,
-        special_tokens=[(token, made.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+        special_tokens=[(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
     )
-    return made

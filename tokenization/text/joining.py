@@ -93,7 +93,8 @@ def _joined(words: Iterable[str]) -> Iterator[str]:
         elif word in OPENING:
             joins_after = True
         else:
+            is_tail = word in TAILS or before.lower() in TAILS_AFTER.get(word, ())
             is_thousand = before == "," and THOUSAND.fullmatch(f"{earlier},{word}") is not None
-            joins_before = is_thousand or word in TAILS or before in TAILS_AFTER.get(word, ())
+            joins_before = is_thousand or is_tail
         yield word if joins_before or sticks else " " + word
         earlier, before, sticks = before, word, joins_after

@@ -5,14 +5,11 @@ released `text_utils.py` (https://github.com/openai/finetune-transformer-lm/blob
 for words are in `word_rules.py`; the saved `tokenizer.json` contains all of it.
 """
 
-import json
 import os
-from collections.abc import Iterable, Iterator
-from itertools import repeat
+from collections.abc import Iterable
 
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
-from tokenizers.trainers import BpeTrainer
 from transformers import (
     AutoTokenizer,
     BatchEncoding,
@@ -25,6 +22,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging
 
 from ..errors import UserError
+from .bpe_training import count_words, learn_merges
 from .control_tokens import (
     CONTROL_TOKENS,
     add_control_tokens,
@@ -45,7 +43,6 @@ GPT1_CLASSES = ("GPT1Tokenizer", "OpenAIGPTTokenizer", "OpenAIGPTTokenizerFast")
 GPT1_TYPES = (None, "gpt1", "gpt1-lstm", "openai-gpt")  # None: a folder of a tokenizer alone
 ANY_WORD = "word"
 CACHED_WORDS = 1 << 15  # five novels have half as many words; the library keeps 10,000
-REPEATED_WORDS = 1 << 10
 
 
 class GPT1Tokenizer(TokenizersBackend):
@@ -59,6 +56,7 @@ class GPT1Tokenizer(TokenizersBackend):
         bos_token (`str`, defaults to `"<unk>"`): id 0, which stands between the documents of a corpus. It is named for
             tools that condition the first word on it. No text gets it, unless the tokenizer is opened with
             `add_bos_token=True`.
+        do_lower_case (`bool`, defaults to `True`): lower the case of texts, as the paper's vocabulary needs.
         kwargs: further arguments of `TokenizersBackend`; `start_token`, `delimiter_token` and `extract_token` name the
             control tokens of a tokenizer for fine-tuning (see `add_control_tokens`).
 
@@ -91,6 +89,7 @@ class GPT1Tokenizer(TokenizersBackend):
         merges: list[tuple[str, str]] | str | os.PathLike | None = None,
         unk_token: str = "<unk>",
         pad_token: str = "<unk>",
+        do_lower_case: bool = True,
         **kwargs,
     ):
         if vocab is None:
@@ -103,7 +102,10 @@ class GPT1Tokenizer(TokenizersBackend):
             unk_token=str(unk_token),
         )
         self._tokenizer = Tokenizer(bpe)
-        _prepare(self._tokenizer)
+        _prepare(self._tokenizer, do_lower_case)
+        self.do_lower_case = do_lower_case
+        if not do_lower_case:
+            kwargs["do_lower_case"] = False  # is saved
         kwargs["split_special_tokens"] = True
         kwargs.pop("auto_map", None)  # of whoever saved it; not to be published with what is saved next
         self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
@@ -176,13 +178,16 @@ class GPT1Tokenizer(TokenizersBackend):
             from .documents import training_texts  # imports datasets, which takes a second
 
             files_or_iterator = training_texts(files_or_iterator)
-        words = _count_words(files_or_iterator, show_progress)
+        prepared = cls(**kwargs).backend_tokenizer
+        words = count_words(prepared, files_or_iterator, show_progress)
         if not words.keys() - {"\n"}:
             raise UserError("The training text has no words. Give files or strings with text in them.")
         letters = sorted(set("".join(words)))
         last_letters = [letter + END_OF_WORD for letter in letters]
         alphabet = ["<unk>", *letters, *last_letters]
-        merges = _learn_merges(words, alphabet, num_merges, min_frequency, show_progress)
+        merges = learn_merges(
+            words, alphabet, num_merges, min_frequency, show_progress, end_of_word_suffix=END_OF_WORD
+        )
         merged = [first + second for first, second in merges]
         different_tokens = dict.fromkeys([*alphabet, NEWLINE, *merged])
         vocab = {token: index for index, token in enumerate(different_tokens)}
@@ -282,47 +287,10 @@ def _model_type(name_or_path: str | os.PathLike) -> str | None:
         return None
 
 
-def _prepare(backend: Tokenizer) -> None:
+def _prepare(backend: Tokenizer, do_lower_case: bool) -> None:
     """Gives a backend the steps around its BPE: preparation, words, and back to text."""
-    backend.normalizer = preparation()
+    backend.normalizer = preparation(do_lower_case)
     backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
     backend.decoder = decoders.Sequence(
         [decoders.BPEDecoder(suffix=END_OF_WORD), decoders.Fuse(), decoders.Replace(" \n ", "\n")]
     )
-
-
-def _count_words(texts: Iterable[str], show_progress: bool) -> dict[str, int]:
-    """How often each word occurs in the prepared texts."""
-    backend = Tokenizer(BPE())
-    trainer = BpeTrainer(vocab_size=0, show_progress=show_progress)
-    _prepare(backend)
-    backend.train_from_iterator(texts, trainer=trainer)
-    return json.loads(trainer.__getstate__())["BpeTrainer"]["words"]
-
-
-def _learn_merges(
-    words: dict[str, int], alphabet: list[str], num_merges: int, min_frequency: int, show_progress: bool
-) -> list[tuple[str, str]]:
-    """The merges of the counted words, most frequent first."""
-    # The trainer numbers symbols in the order in which it meets them, which changes from run to run, and breaks ties
-    # between merges by number. Symbols given as special tokens keep the same numbers.
-    trainer = BpeTrainer(
-        vocab_size=len(alphabet) + num_merges,
-        min_frequency=min_frequency,
-        special_tokens=alphabet,
-        end_of_word_suffix=END_OF_WORD,
-        show_progress=show_progress,
-    )
-    backend = Tokenizer(BPE(end_of_word_suffix=END_OF_WORD))
-    backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
-    backend.train_from_iterator(_repeated(words), trainer=trainer)
-    merges = json.loads(backend.to_str())["model"]["merges"]
-    return [tuple(pair) for pair in merges[:num_merges]]
-
-
-def _repeated(words: dict[str, int]) -> Iterator[str]:
-    """Every word as often as it was counted, in strings of bounded length."""
-    for word, count in words.items():
-        whole, rest = divmod(count, REPEATED_WORDS)
-        yield from repeat(f"{word} " * REPEATED_WORDS, whole)
-        yield f"{word} " * rest

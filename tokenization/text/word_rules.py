@@ -339,9 +339,12 @@ def lower_case():
 
 
 @cache
-def preparation():
-    """The whole normalizer, from raw text to lower-case words between spaces."""
-    return normalizers.Sequence([*characters(), *whitespace(), *affixes(), *contractions(), *infixes(), *lower_case()])
+def preparation(do_lower_case=True):
+    """The whole normalizer, from raw text to words between spaces, in lower case or as they are."""
+    rules = [*characters(), *whitespace(), *affixes(), *contractions(), *infixes()]
+    if do_lower_case:
+        rules += lower_case()
+    return normalizers.Sequence(rules)
 
 
 def is_plain(text: str) -> bool:
@@ -350,7 +353,7 @@ def is_plain(text: str) -> bool:
 
 
 @cache
-def plain_preparation():
+def plain_preparation(do_lower_case=True):
     """A `preparation` of plain text in half the time. Its words are the same, their offsets are not: it needs no table
     and no composition of letters, and puts a space beside a sign only where none is.
     """
@@ -361,4 +364,6 @@ def plain_preparation():
     apart = [_space_at(rf"{NOT_AGAIN}(?=(?:{before}))(?<=\S)"), _space_at(rf"(?:{after})\K(?=\S)")]
     start = normalizers.Prepend(" \n")
     rules = [*affixes(), *contractions(), *infixes()]
-    return normalizers.Sequence([start, *line_breaks, *apart, *rules, normalizers.Lowercase()])
+    if do_lower_case:
+        rules.append(normalizers.Lowercase())
+    return normalizers.Sequence([start, *line_breaks, *apart, *rules])

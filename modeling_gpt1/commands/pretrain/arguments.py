@@ -1,6 +1,8 @@
 """The arguments of `gpt1 pretrain`: what training starts from, its text, and presets of settings."""
 
+import math
 from argparse import Namespace
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -8,6 +10,7 @@ from typing import Any, Literal
 import yaml
 from transformers.hf_argparser import HfArg
 
+from tokenization import TOKENIZER_KINDS
 from tokenization.errors import UserError
 
 from ... import GPT1PretrainingArguments
@@ -22,12 +25,73 @@ EPOCHS = "--num_train_epochs"
 BABYLM = "babylm"  # the save points of the BabyLM challenge
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """Named texts of which each is drawn with its own weight, as in table 2.2 of "Language Models are Few-Shot
+    Learners" (Brown et al. 2020), not in proportion to its size.
+    """
+
+    files: dict[str, list[str]]
+    """The files of each text."""
+    shares: dict[str, float]
+    """The share of each text in the blocks that are drawn. Together they are 1."""
+
+    @classmethod
+    def of(cls, train_files: list[str], train_weights: list[str]) -> "Mixture | None":
+        """Reads `en=books/en nl=books/nl` and `en=0.7 nl=0.3`. None without weights.
+
+        Raises:
+            ValueError: a file without a name, a name without a weight or the other way, a weight that is not above 0.
+        """
+        if not train_weights:
+            return None
+        files: dict[str, list[str]] = {}
+        for given in train_files:
+            name, _, path = given.partition("=")
+            if not path:
+                raise UserError(
+                    f"--train_weights draws from named texts, but --train_files {given} has no name. Pass "
+                    f"name={given}."
+                )
+            files.setdefault(name, []).append(path)
+        weights: dict[str, float] = {}
+        for given in train_weights:
+            name, _, weight = given.partition("=")
+            weights[name] = _weight(weight, given)
+        for flag, missing in (("--train_files", weights.keys() - files), ("--train_weights", files.keys() - weights)):
+            if missing:
+                raise UserError(
+                    f"{flag} does not name {min(missing)!r}. --train_files and --train_weights need the same names, "
+                    "such as --train_files en=books/en nl=books/nl --train_weights en=0.7 nl=0.3."
+                )
+        total = sum(weights.values())
+        return cls(files, {name: weights[name] / total for name in files})
+
+    @property
+    def all_files(self) -> list[str]:
+        """The files of all texts."""
+        return [path for paths in self.files.values() for path in paths]
+
+
+def _weight(text: str, given: str) -> float:
+    with suppress(ValueError):
+        weight = float(text)
+        if 0 < weight < math.inf:
+            return weight
+    raise UserError(f"--train_weights has {given!r}. Pass a name and a number above 0, such as en=0.7.")
+
+
 @dataclass
 class CorpusArguments:
     """The text to train on, and to measure perplexity on."""
 
     train_files: list[str] = HfArg(
-        default_factory=list, help="Text to train on: files, folders, or patterns such as books/*.txt."
+        default_factory=list,
+        help="Text to train on: files, folders, or patterns such as books/*.txt; with --train_weights as name=files.",
+    )
+    train_weights: list[str] = HfArg(
+        default_factory=list,
+        help="Shares of texts that --train_files names, such as en=0.7 nl=0.3. Default: each is read once an epoch.",
     )
     validation_files: list[str] = HfArg(
         default_factory=list, help="Text to measure perplexity on: files, folders or patterns."
@@ -60,6 +124,9 @@ class CorpusArguments:
             if self.train_files:
                 raise UserError("--train_files and --dataset_name were both given. Leave one of them out.")
             raise UserError("No text to train on was given. Pass it as --train_files or --dataset_name.")
+        self.mixture = Mixture.of(self.train_files, self.train_weights)
+        if self.mixture is not None:
+            self.train_files = self.mixture.all_files
         if self.streaming and (self.max_words or self.save_at_words):
             raise UserError(
                 "--streaming reads text whose words are not counted. Leave it out, or leave --max_words and "
@@ -88,12 +155,20 @@ class CorpusArguments:
         is_training = use == "train"
         files = self.train_files if is_training else self.validation_files
         split = self.train_split if is_training else self.validation_split
-        reading = {"text_column": self.text_column, "fix_text": self.fix_text, "document_per": self.document_per}
         if files:
-            return {"source": files, **reading}
+            return self.source_of(files)
         if split is None:
             return None
-        return {"source": self.dataset_name, "name": self.dataset_config_name, "split": split, **reading}
+        return {**self.source_of(self.dataset_name), "name": self.dataset_config_name, "split": split}
+
+    def source_of(self, files: list[str] | str) -> dict[str, Any]:
+        """Arguments of `load_blocks` and `training_texts` for some files, or a data set of the hub."""
+        return {
+            "source": files,
+            "text_column": self.text_column,
+            "fix_text": self.fix_text,
+            "document_per": self.document_per,
+        }
 
 
 @dataclass
@@ -104,18 +179,35 @@ class StartArguments(ModelArguments):
         default=None, help="Sizes and rates to begin with; flags override them.", metadata={"choices": [*PRESETS]}
     )
     family: str | None = HfArg(default=None, help="Architecture of a new model.", metadata={"choices": [*FAMILIES]})
-    num_merges: int | None = HfArg(default=None, help="Merges of the BPE learnt from the text. Default: 40000.")
-    prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts that each evaluation continues.")
+    tokenizer: str | None = HfArg(
+        default=None,
+        help="Kind of the tokenizer learnt from the text. Default: gpt1, the paper's, which lowers the case.",
+        metadata={"choices": [*TOKENIZER_KINDS]},
+    )
+    num_merges: int | None = HfArg(
+        default=None, help="Merges of the tokenizer learnt from the text; not of characters. Default: 40000."
+    )
+    prompts: list[str] = HfArg(
+        default_factory=list,
+        help="Texts that each evaluation continues. Default: it was; with --tokenizer bytes, wordpiece or characters, "
+        "the beginning of the text.",
+    )
 
     def __post_init__(self):
         if self.preset and self.model:
             raise UserError(f"--preset {self.preset} is for a new model, not --model {self.model}. Leave one out.")
         super().__post_init__()
         given = self.tokenizer_name or self.model
-        if self.num_merges is not None and given:
+        for flag, value in (("--num_merges", self.num_merges), ("--tokenizer", self.tokenizer)):
+            if value is not None and given:
+                raise UserError(
+                    f"{flag} {value} learns a new tokenizer, but the tokenizer of {given} was given. Leave one of "
+                    "them out."
+                )
+        if self.tokenizer == "characters" and self.num_merges is not None:
             raise UserError(
-                f"--num_merges {self.num_merges} learns a new tokenizer, but the tokenizer of {given} was given. "
-                "Leave one of them out."
+                f"--num_merges {self.num_merges} is not for --tokenizer characters, which merges none. Leave it out, "
+                "or pass --tokenizer bytes."
             )
 
 
@@ -140,7 +232,7 @@ class PretrainingParser(CommandParser):
 def preset_beside(given: Namespace, words: list[str]) -> dict[str, Any]:
     """The settings of --preset, without those whose place other flags take."""
     preset = dict(PRESETS[given.preset])
-    if given.tokenizer_name:  # no tokenizer is learnt
+    if given.tokenizer_name or given.tokenizer == "characters":  # no merges are learnt
         del preset["num_merges"]
     if given.max_steps > 0 or EPOCHS in flags_of(words) or given.streaming:  # the length is given in another way
         del preset["max_words"]
@@ -165,6 +257,7 @@ ARGUMENTS = (StartArguments, CorpusArguments, GPT1PretrainingArguments)
 BASICS = {
     "text": (
         "train_files",
+        "train_weights",
         "validation_files",
         "dataset_name",
         "dataset_config_name",
@@ -172,7 +265,7 @@ BASICS = {
         "text_column",
         "streaming",
     ),
-    "model": ("model", "preset", "family", "config_overrides", "tokenizer_name", "num_merges"),
+    "model": ("model", "preset", "family", "config_overrides", "tokenizer", "num_merges", "tokenizer_name"),
     "training": (
         "output_dir",
         "config",

@@ -8,11 +8,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, IterableDataset
-from transformers import TrainerState, set_seed
+from datasets import Dataset, IterableDataset, interleave_datasets
+from transformers import PreTrainedTokenizerBase, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
-from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts, unigram_perplexity
+from tokenization import (
+    count_tokens,
+    load_blocks,
+    open_tokenizer,
+    train_tokenizer,
+    training_texts,
+    unigram_perplexity,
+)
 from tokenization.corpus.preparation import lengths_of
 from tokenization.errors import UserError
 from tokenization.text.documents import find_files
@@ -40,9 +47,11 @@ DEFAULT_MERGES = 40_000
 SHUFFLED_BLOCKS = 10_000  # of a stream
 UNKNOWN_TEXTS, UNKNOWN_CHARACTERS = 200, 5_000  # that are looked at for unknown tokens
 SAMPLE_TOKENS = 40  # that each evaluation adds to a prompt
+PROMPT_CHARACTERS = 12  # of the text's beginning
 # Settings that a resumed run has in common with the run before.
 KEPT_AT_A_RESUME = (
     "train_files",
+    "train_weights",
     "dataset_name",
     "text_column",
     "document_per",
@@ -107,6 +116,7 @@ class PretrainingRun:
         self.lines: list[str] = []  # about the run, logged when training begins
         self.unknown = {"train": "", "validation": ""}  # what the lines say of unknown tokens
         self.checkpoint: str | None = None  # that the run resumes from
+        self.times_read: dict[str, float] = {}  # in an epoch, by the names of a mixture
         self.is_new = model_args.model is None
 
     # ---- Checks before any work is done
@@ -155,8 +165,9 @@ class PretrainingRun:
     def check_output_folder(self) -> None:
         """Checks that the run may write to its folder, and finds the checkpoint that it resumes from."""
         kept = {name: getattr(self.corpus_args, name) for name in KEPT_AT_A_RESUME}
-        if self.model_args.num_merges is not None:
-            kept["num_merges"] = self.model_args.num_merges
+        for name in ("tokenizer", "num_merges"):
+            if getattr(self.model_args, name) is not None:
+                kept[name] = getattr(self.model_args, name)
         if self.corpus_args.counts_words:
             kept |= {name: getattr(self.args, name) for name in KEPT_WITH_WORDS}
         self.checkpoint = runs.check_output_folder(self.args, kept)
@@ -212,23 +223,28 @@ class PretrainingRun:
                 tokenizer = open_tokenizer(given)
         self.tokenizer = self.family.pretraining_tokenizer(tokenizer)
 
-    def learn_tokenizer(self) -> GPT1Tokenizer:
-        """A BPE that the main process learns from the training text and the others load."""
+    def learn_tokenizer(self) -> PreTrainedTokenizerBase:
+        """A tokenizer that the main process learns from the training text and the others load."""
         output_dir = Path(self.args.output_dir)
-        with self.args.main_process_first(local=False, desc="learning the BPE"):
+        with self.args.main_process_first(local=False, desc="learning the tokenizer"):
             if self.args.process_index == 0:
-                tokenizer = self.learn_merges(self.model_args.num_merges or DEFAULT_MERGES)
+                tokenizer = self.train_tokenizer()
                 tokenizer.save_pretrained(output_dir / INCOMPLETE_DIR / "model")
                 publish_files(output_dir / INCOMPLETE_DIR / "model", output_dir)
-            return GPT1Tokenizer.from_pretrained(output_dir)
+            return open_tokenizer(output_dir)
 
-    def learn_merges(self, num_merges: int) -> GPT1Tokenizer:
-        logger.info(f"learning {num_merges:,} merges from the text …")
+    def train_tokenizer(self) -> PreTrainedTokenizerBase:
+        kind = self.model_args.tokenizer or "gpt1"
         texts = training_texts(**self.corpus_args.source("train"))
-        tokenizer = GPT1Tokenizer.train(texts, num_merges, show_progress=False)
-        learnt = len(json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"])
-        if learnt < num_merges:
-            logger.warning(f"The text gives only {counted(learnt, 'merge')}.")
+        if kind == "characters":
+            logger.info("looking for the characters of the text …")
+            return train_tokenizer(texts, kind, show_progress=False)
+        num_merges = self.model_args.num_merges or DEFAULT_MERGES
+        logger.info(f"learning {num_merges:,} merges from the text …")
+        tokenizer = train_tokenizer(texts, kind, num_merges, show_progress=False)
+        merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"].get("merges")
+        if merges is not None and len(merges) < num_merges:  # WordPiece keeps its words alone
+            logger.warning(f"The text gives only {counted(len(merges), 'merge')}.")
         return tokenizer
 
     def measure_unknown_tokens(self) -> None:
@@ -275,12 +291,33 @@ class PretrainingRun:
         """Tokenises the texts into blocks. The main process of each machine goes first; the others use its cache."""
         self.block_length = self.family.block_length(self.model.config, self.corpus_args.block_length)
         with self.args.main_process_first(desc="preparing the corpus"):
-            self.train_blocks = self.blocks_of(self.corpus_args.source("train"), streaming=self.corpus_args.streaming)
+            self.train_blocks = self.blocks_to_train_on()
             if self.corpus_args.streaming:
                 self.train_blocks = self.train_blocks.shuffle(seed=self.args.seed, buffer_size=SHUFFLED_BLOCKS)
             held_out = self.corpus_args.source("validation")
             self.validation_blocks = None if held_out is None else self.blocks_of(held_out)
         self.watched_blocks = self.validation_blocks  # that evaluations during training read
+
+    def blocks_to_train_on(self) -> Dataset | IterableDataset:
+        """The blocks of the training text. Those of a mixture are drawn until each of its texts was read whole."""
+        streaming = self.corpus_args.streaming
+        mixture = self.corpus_args.mixture
+        if mixture is None:
+            return self.blocks_of(self.corpus_args.source("train"), streaming=streaming)
+        parts = {
+            name: self.blocks_of(self.corpus_args.source_of(files), streaming=streaming)
+            for name, files in mixture.files.items()
+        }
+        mixed = interleave_datasets(
+            [*parts.values()], [*mixture.shares.values()], seed=self.args.seed, stopping_strategy="all_exhausted"
+        )
+        for name, share in mixture.shares.items():
+            line = f"mixture: {share:.1%} of the blocks from {name}"
+            if not streaming:
+                self.times_read[name] = share * len(mixed) / len(parts[name])
+                line += f", read {self.times_read[name]:.2f} times an epoch"
+            self.lines.append(line)
+        return mixed
 
     def blocks_of(self, source: dict[str, Any], **options: Any) -> Dataset | IterableDataset:
         return load_blocks(
@@ -365,7 +402,7 @@ class PretrainingRun:
         """Lets each evaluation of a causal model continue the prompts."""
         if not self.family.is_causal:
             return
-        prompts = self.model_args.prompts
+        prompts = self.model_args.prompts or [self.usual_prompt()]
         longest = max(map(len, self.tokenizer(prompts, add_special_tokens=False)["input_ids"]))
         length = min(SAMPLE_TOKENS, self.model.config.max_position_embeddings - longest)
         if length < 1:
@@ -378,11 +415,19 @@ class PretrainingRun:
             length = min(length, num_trained - longest)
         self.trainer.add_callback(SampleCallback(self.tokenizer, prompts, max_new_tokens=length))
 
+    def usual_prompt(self) -> str:
+        """A prompt for text of the kind that the tokenizer is for."""
+        if self.model_args.tokenizer in (None, "gpt1", "cased"):
+            return "it was"
+        first = next(text for text in training_texts(**self.corpus_args.source("train")) if text.strip())
+        return " ".join(first.split()[:2])[:PROMPT_CHARACTERS]
+
     def plan_words(self) -> None:
         """Where words are counted, sets the length of the run, and saves the model after them."""
         if not self.corpus_args.counts_words:
             return
-        plan = WordPlan(self.corpus_args, self.args, len(self.train_blocks))  # the trainer takes one device
+        # The trainer takes one device.
+        plan = WordPlan(self.corpus_args, self.args, len(self.train_blocks), self.words_per_epoch())
         self.lines.append(plan.line)
         done = 0
         if self.checkpoint is not None:
@@ -392,6 +437,16 @@ class PretrainingRun:
         if passed:
             logger.warning(f"The run is past the words of {', '.join(passed)}, which will not be saved.")
         self.trainer.add_callback(SavePoints(self.trainer, plan.saved, plan.words_per_update))
+
+    def words_per_epoch(self) -> float:
+        """The words that an epoch reads, which white space separates."""
+        corpus = self.corpus_args
+        if corpus.mixture is None:
+            return count_words(corpus.source("train"))
+        return sum(
+            self.times_read[name] * count_words(corpus.source_of(files))
+            for name, files in corpus.mixture.files.items()
+        )
 
     def describe_expectation(self) -> None:
         """Adds a line about the perplexity that the text is enough for, where GPT-1 was measured."""
@@ -438,6 +493,11 @@ class PretrainingRun:
         )
 
 
+def count_words(source: dict[str, Any]) -> int:
+    """Words of a text, which white space separates."""
+    return sum(len(text.split()) for text in training_texts(**source))
+
+
 def short_names(files: list[str]) -> str:
     """The last two parts of each path: the rest of it means nothing on other machines."""
     return ", ".join("/".join(Path(file).parts[-2:]) for file in files)
@@ -450,9 +510,11 @@ class WordPlan:
     Sets `max_steps` by --max_words.
     """
 
-    def __init__(self, corpus_args: CorpusArguments, args: GPT1PretrainingArguments, num_blocks: int) -> None:
+    def __init__(
+        self, corpus_args: CorpusArguments, args: GPT1PretrainingArguments, num_blocks: int, num_words: float
+    ) -> None:
         self.corpus_args = corpus_args
-        self.num_words = sum(len(text.split()) for text in training_texts(**corpus_args.source("train")))
+        self.num_words = num_words
         micro_batches = math.ceil(num_blocks / (args.train_batch_size * args.world_size))
         updates_per_epoch = math.ceil(micro_batches / args.gradient_accumulation_steps)
         self.words_per_update = self.num_words / updates_per_epoch
@@ -489,5 +551,5 @@ class WordPlan:
         """What the run says about its words."""
         num_read = self.num_updates * self.words_per_update
         epochs = "epoch" if round(self.num_epochs, 2) == 1 else "epochs"
-        line = f"words: {self.num_words:,} in the text, {num_read:,.0f} to read in {self.num_epochs:.3g} {epochs}"
+        line = f"words: {self.num_words:,.0f} in the text, {num_read:,.0f} to read in {self.num_epochs:.3g} {epochs}"
         return f"{line}; saved after {', '.join(self.saved)}" if self.saved else line

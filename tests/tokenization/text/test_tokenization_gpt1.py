@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, TokenizersBackend, pipeline
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
 from tokenization import GPT1Tokenizer, TraversalCollator, join_continuation
-from tokenization.text import tokenization_gpt1
+from tokenization.text.bpe_training import count_words
 
 SPELLED = "[s] [$] [e] [S] [s][e] a[s]b <unk> <UNK> &#91;s&#93; ［s］ $ $$".split() + ["[ s ]", "< unk >"]
 
@@ -263,7 +263,7 @@ def test_training_makes_exactly_as_many_merges_as_asked(asked):
 
 def test_training_counts_prepared_words():
     texts = ["Low lower, isn't it?", "", "caf\u00e9 \u201clow\u201d &amp; low", 'She said: "Low-er\n\nlow."', "low"]
-    counted = tokenization_gpt1._count_words(texts, show_progress=False)
+    counted = count_words(GPT1Tokenizer().backend_tokenizer, texts, show_progress=False)
     assert (counted["low"], counted["lower"], counted["n't"], counted["caf\u00e9"], counted['"']) == (6, 1, 1, 1, 4)
     assert counted["-"] == 1
     assert counted["\n"] == 1
