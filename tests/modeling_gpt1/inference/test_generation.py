@@ -9,6 +9,7 @@ from transformers import GenerationConfig, TokenizersBackend
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, StopAtStrings, continue_prompts
 from modeling_gpt1.inference import generation
+from tokenization import train_tokenizer
 from tokenization.text import tokenization_gpt1
 
 TEXT = "the old farmer walked to the market because he needed a new plough ."
@@ -197,3 +198,19 @@ def test_a_prompt_never_becomes_a_control_token(model, tiny_tokenizer, tmp_path)
 
 def test_a_newline_is_written_as_in_the_vocabulary():
     assert generation.NEWLINE == tokenization_gpt1.NEWLINE
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bytes", "characters"])
+def test_a_continuation_keeps_the_blank_of_its_first_word(kind):
+    """Decoded alone, WordPiece's would have none."""
+    text = "the old farmer walked"
+    tokenizer = train_tokenizer(iter([text] * 3), kind, show_progress=False)
+    before, behind = (tokenizer(part, add_special_tokens=False)["input_ids"] for part in ("the old", " farmer walked"))
+    assert generation._decode_behind(tokenizer, before, behind) == " farmer walked"
+
+
+def test_a_continuation_within_a_word_gets_no_blank():
+    tokenizer = train_tokenizer(iter(["farm er"] * 3), "wordpiece", show_progress=False)
+    pieces = tokenizer.convert_tokens_to_ids(["##e", "##r"])
+    farm = tokenizer("farm", add_special_tokens=False)["input_ids"]
+    assert generation._decode_behind(tokenizer, farm, pieces) == "er"
