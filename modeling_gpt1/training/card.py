@@ -15,6 +15,7 @@ from ..hub.card import as_list, cell, evaluation_results, last_evaluation, metri
 from ..storage.writing import write_atomically
 from .arguments import rows_per_update
 from .callbacks import SampleCallback
+from .freezing import describe_freezing
 
 HYPER_PARAMETERS = (
     "learning_rate",
@@ -150,6 +151,9 @@ def hyper_parameters_of(trainer: Trainer, family: Family) -> dict[str, Any]:
     class_weights = getattr(args, "class_weights", None)  # transformers' arguments have no such one
     if class_weights is not None:
         values["class_weights"] = cell(str(class_weights))
+    frozen = describe_freezing(trainer.accelerator.unwrap_model(trainer.model))
+    if frozen is not None:
+        values["frozen"] = frozen
     return {
         **values,
         "mixed_precision": trainer.accelerator.mixed_precision,

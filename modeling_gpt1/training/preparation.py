@@ -5,14 +5,19 @@ from collections.abc import Callable
 from typing import Any
 
 from transformers import EvalPrediction, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from tokenization.errors import UserError
 from tokenization.rows.tasks import Task, compute_metrics_for, get_task
+from tokenization.wording import counted
 
 from ..families import family_of_checkpoint, family_of_config
 from ..families.adapters import add_adapter
 from ..families.opening import packaged, reset_heads
+from .freezing import check_freezing, freeze_weights
 from .transfer import keep_first_layers
+
+logger = logging.get_logger(__name__)
 
 
 def prepare_finetuning(
@@ -25,6 +30,7 @@ def prepare_finetuning(
     max_length: int | None = None,
     pad_to_multiple_of: int | None = None,
     n_transfer: int | None = None,
+    freeze: str | int | None = None,
     ignore_mismatched_sizes: bool = False,
     auto_model: bool = False,
     both_orders: bool = False,
@@ -51,6 +57,10 @@ def prepare_finetuning(
         max_length (`int`, *optional*): maximum tokens per sequence. Default: the model's number of positions.
         pad_to_multiple_of (`int`, *optional*): pad the length of a batch to a multiple of this.
         n_transfer (`int`, *optional*): number of layers kept from the checkpoint, see [`keep_first_layers`].
+        freeze (`str` or `int`, *optional*): weights that training leaves as they are: `"embeddings"`; a number k for
+            these and the first k layers; or `"base"` for everything but the task head. Embeddings of new tokens, such
+            as GPT-1's control tokens, then stay as they were drawn, and so does an output matrix that is tied to
+            them. Default: train all.
         ignore_mismatched_sizes (`bool`): start a new task head, such as for other classes than the checkpoint's.
         auto_model (`bool`): open openai-gpt and GPT-2 as models of another family, not as GPT-1.
         both_orders (`bool`): let a model of another family read a similarity pair in both orders and average the
@@ -66,7 +76,8 @@ def prepare_finetuning(
         `dict`: `model`, `processing_class`, `data_collator` and `compute_metrics`.
 
     Raises:
-        ValueError: a new model without a tokenizer; a task head of another size; `n_transfer` out of range; a model
+        ValueError: a new model without a tokenizer; a task head of another size; `n_transfer` out of range; `freeze`
+            of a new model, beside an adapter, or of more layers than there are or are kept; a model
             of another family that has no head for the task, or positions for fewer than `max_length` tokens;
             `quantization_config` without an adapter or for a new model; `lm_coef` above 0 for a model that predicts
             no next tokens, or whose logits do not follow from its hidden states and output embeddings.
@@ -100,6 +111,8 @@ def prepare_finetuning(
         )
     if n_transfer is not None:
         check_transfer(n_transfer, family.resets_layers, config, checkpoint, peft_config)
+    if freeze is not None:
+        check_freezing(freeze, n_transfer, config, checkpoint is None, peft_config)
     if checkpoint is not None and not ignore_mismatched_sizes:
         family.check_head(checkpoint, config, task)
     set_task(config, task)
@@ -126,6 +139,7 @@ def prepare_finetuning(
         )
     if n_transfer is not None:
         keep_first_layers(model, n_transfer)
+    num_tokens = model.get_input_embeddings().weight.shape[0]
     family.complete_task_model(model, tokenizer, collator, max_length)
     if ignore_mismatched_sizes:
         reset_heads(model)
@@ -145,6 +159,14 @@ def prepare_finetuning(
             trust_remote_code=trust_remote_code,
             quantization_config=quantization_config,
         )
+    if freeze is not None:
+        freeze_weights(model, freeze)
+        num_new = model.get_input_embeddings().weight.shape[0] - num_tokens
+        if num_new > 0:
+            logger.warning(
+                f"`freeze` leaves the embeddings of {counted(num_new, 'new token')} as they were drawn, because all "
+                "embeddings are frozen."
+            )
     if peft_config is not None:
         model = add_adapter(family, model, tokenizer, peft_config)
     return {

@@ -33,6 +33,7 @@ from .checks import check_adapter, check_best_score, check_kinds, check_names, c
 from .class_weights import weights_of_classes
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
+from .freezing import trains_head_alone
 from .launch import check_launch, set_up_fsdp
 from .measures import measure_peak_flops, perplexity, training_flops_per_token
 from .trainer_internals import ResumableTrainer
@@ -407,6 +408,11 @@ class GPT1Trainer(_GPT1BaseTrainer):
             )
         if self._lm_coef is not None:
             self.family.set_lm_coef(config, self._lm_coef)
+        if config.lm_coef and trains_head_alone(model):
+            logger.warning(
+                f"`lm_coef` is {config.lm_coef}, but all weights that the language-model loss could change are "
+                "frozen. Pass `lm_coef=0`, which saves its time."
+            )
         if not self._has_own_loss and config.lm_coef:
             raise UserError(
                 f"`lm_coef` is {config.lm_coef}, but `compute_loss_func` would replace the model's loss and with it "

@@ -498,6 +498,16 @@ def test_layer_transfer(n_transfer, plain_tokenizer, tmp_path):
     assert 0.015 < after.h[1].mlp.up_proj.weight.std().item() < 0.025  # drawn anew, and not from the start's 0.3
 
 
+def test_frozen_layers_are_those_of_the_start(plain_tokenizer, tmp_path):
+    start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "model"
+    more = ["--learning_rate", "0.1", "--warmup_steps", "0", "--max_steps", "1", "--freeze", "1"]
+    finetune.main([*own_data("classification", tmp_path), "--model", str(start), *training(output, *more)])
+    before, after = (GPT1DoubleHeadsModel.from_pretrained(folder).transformer for folder in (start, output))
+    kept = [torch.equal(before.h[layer].mlp.up_proj.weight, after.h[layer].mlp.up_proj.weight) for layer in (0, 1)]
+    assert kept == [True, False]
+    assert "| frozen | embeddings and first 1 layer (" in (output / "README.md").read_text(encoding="utf-8")
+
+
 def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
     output, data_dir = tmp_path / "task", write_mnli(tmp_path)
     saving = training(output, "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto")

@@ -39,6 +39,8 @@ WRONG = [
     (["generate", "--prompts", "it was"], "No model was given", "after `gpt1 generate`"),
     ([*TEXT, "--validation_files", "{0}/*.txt"], "{0}/book.txt is in --train_files and in --validation_files"),
     ([*FILES, *START[:-1], "--do_eval", "--n_transfer", "1"], "--n_transfer 1 leaves layers to train", "--do_train"),
+    ([*FILES, *START[:-1], "--do_eval", "--freeze", "1"], "--freeze 1 is for training", "--do_train"),
+    ([*FILES, *START, "--freeze", "head"], "--freeze is 'head'", "'embeddings', a number of first layers"),
     (["generate", "{0}/modle"], "generate: model {0}/modle is no folder"),
     (["generate", "my modle"], "generate: model my modle is no folder with a config.json"),
     ([*FILES, *START, "--prediction_loss_only", "true"], "--prediction_loss_only leaves no", "Leave it out"),

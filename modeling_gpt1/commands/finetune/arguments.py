@@ -14,6 +14,7 @@ from tokenization.rows.traversals import TRAVERSALS
 
 from ... import GPT1TrainingArguments
 from ...configuration_gpt1 import is_regression
+from ...training.freezing import read_freezing
 from ..starts import ModelArguments
 
 # What a task of the paper brings itself.
@@ -29,6 +30,11 @@ class StartArguments(ModelArguments):
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
     n_transfer: int | None = HfArg(
         default=None, help="Layers to keep of the model; 0: only its embeddings; -1: nothing. Default: all."
+    )
+    freeze: str | None = HfArg(
+        default=None,
+        help="Weights to leave as they are: embeddings; a number, for these and as many first layers; or base, for "
+        "everything but the head. Default: train all.",
     )
     ignore_mismatched_sizes: bool = HfArg(default=False, help="Start a new task head, such as for other classes.")
     freeze_lm_head: bool = HfArg(
@@ -47,6 +53,8 @@ class StartArguments(ModelArguments):
                 f"--n_transfer {self.n_transfer} keeps layers of a --model, but none was given. Pass one, or leave "
                 "--n_transfer out."
             )
+        if self.freeze is not None:
+            read_freezing(self.freeze)  # refuses other words
         super().__post_init__()
 
 

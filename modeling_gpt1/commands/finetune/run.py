@@ -137,6 +137,7 @@ class FineTuningRun:
             kept = {name: getattr(self.data_args, name) for name in KEPT_AT_A_RESUME}
             kept["lora_r"] = self.model_args.lora_r
             kept["freeze_lm_head"] = self.model_args.freeze_lm_head
+            kept["freeze"] = self.model_args.freeze
             self.checkpoint = runs.check_output_folder(self.args, kept)
 
     def set_up(self) -> None:
@@ -184,6 +185,8 @@ class FineTuningRun:
         n_transfer = self.model_args.n_transfer
         if n_transfer is not None:
             raise UserError(f"--n_transfer {n_transfer} leaves layers to train. Pass --do_train as well.")
+        if self.model_args.freeze is not None:
+            raise UserError(f"--freeze {self.model_args.freeze} is for training. Pass --do_train, or leave it out.")
         head = self.config.traversal if self.family.has_task(self.config) else None
         needed = self.data_args.traversal or head
         if head is None or head != needed:
@@ -300,6 +303,7 @@ class FineTuningRun:
                 max_length=self.data_args.max_length,
                 pad_to_multiple_of=self.data_args.pad_to_multiple_of,
                 n_transfer=self.model_args.n_transfer,
+                freeze=self.model_args.freeze,
                 ignore_mismatched_sizes=self.model_args.ignore_mismatched_sizes and self.args.do_train,
                 peft_config=self.peft_config,
                 both_orders=self.reads_both_orders(),
