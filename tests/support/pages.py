@@ -35,6 +35,7 @@ SMALLER = {
     },
     **{"--warmup_steps 200": "--warmup_steps 2", "--num_merges 8000": "--num_merges 60", "n_trials=8": "n_trials=2"},
     "num_merges=40_000": "num_merges=60",
+    "--freeze 6": "--freeze 1",
     "num_merges=8000": "num_merges=60",
     "GPT1Config(vocab_size=len(tokenizer))": "GPT1Config(vocab_size=len(tokenizer), n_embd=16, n_layer=2, n_head=2)",
     'GPT1PretrainingArguments("gpt1-books")': 'GPT1PretrainingArguments("gpt1-books", max_steps=2)',
