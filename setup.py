@@ -40,14 +40,15 @@ DOCS = ["mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.30"]
 CLEAN = ["ftfy>=6.1"]
 PEFT = ["peft>=0.21"]
 PLAYGROUND = ["gradio>=6.31,<7"]
-# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'. ONNX, minicons, Sentence
-# Transformers and surprisal are tools that the models are tested with. FastAPI, statsmodels, trackio and wandb are for
-# programs of the docs. ipykernel, nbclient and nbformat run the tutorial notebook.
+# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'. captum, minicons,
+# nnsight, ONNX, Sentence Transformers and surprisal are tools that the models are tested with. FastAPI, statsmodels,
+# trackio and wandb are for programs of the docs. ipykernel, nbclient and nbformat run the tutorial notebook.
 TEST = [
     *EVAL,
     *CLEAN,
     *PEFT,
     *REPRODUCE,
+    "captum>=0.9",
     "fastapi>=0.120",
     "hypothesis>=6.140",
     IMPORT_LINTER,
@@ -55,6 +56,7 @@ TEST = [
     "minicons>=0.3.39",
     "nbclient>=0.10",
     "nbformat>=5.10",
+    "nnsight>=0.8",
     "onnxruntime>=1.23",
     "onnxscript>=0.7",
     "optuna>=4.5",

@@ -59,13 +59,12 @@ class Client:
 def read_client(path: Path) -> Client:
     """Reads a program without running it: what it imports is not installed here."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    constants = {
-        statement.targets[0].id: ast.literal_eval(statement.value)
-        for statement in tree.body
-        if isinstance(statement, ast.Assign) and statement.targets[0].id in ("REQUIREMENTS", "IS_FREE")
-    }
+    constants = {"IS_FREE": False}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in ("REQUIREMENTS", "IS_FREE"):
+            constants[statement.targets[0].id] = ast.literal_eval(statement.value)
     title = ast.get_docstring(tree).partition(":")[0]
-    return Client(path, title, constants["REQUIREMENTS"], constants.get("IS_FREE", False))
+    return Client(path, title, constants["REQUIREMENTS"], constants["IS_FREE"])
 
 
 def all_clients() -> dict[str, Client]:
@@ -132,6 +131,7 @@ def run(client: Client, environments: Path, is_kept: bool) -> dict:
         settings = {
             "CLIENT_RESULT": str(result_path),
             "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests", ROOT / "tests" / "clients"))),
             "PATH": os.pathsep.join(map(str, (python.parent, environments / "base" / "bin", os.environ["PATH"]))),
