@@ -40,16 +40,17 @@ DOCS = ["mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.30"]
 CLEAN = ["ftfy>=6.1"]
 PEFT = ["peft>=0.21"]
 PLAYGROUND = ["gradio>=6.31,<7"]
+SERVE = ["fastapi>=0.120", "openai>=2", "pydantic>=2", "uvicorn>=0.38"]
 # spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'. captum, minicons,
-# nnsight, ONNX, Sentence Transformers and surprisal are tools that the models are tested with. FastAPI, statsmodels,
-# trackio and wandb are for programs of the docs. ipykernel, nbclient and nbformat run the tutorial notebook.
+# nnsight, ONNX, Sentence Transformers and surprisal are tools that the models are tested with. statsmodels, trackio and
+# wandb are for programs of the docs. ipykernel, nbclient and nbformat run the tutorial notebook.
 TEST = [
     *EVAL,
     *CLEAN,
     *PEFT,
     *REPRODUCE,
+    *SERVE,
     "captum>=0.9",
-    "fastapi>=0.120",
     "hypothesis>=6.140",
     IMPORT_LINTER,
     "ipykernel>=6.29",
@@ -100,6 +101,7 @@ setup(
     entry_points={
         "console_scripts": [f"gpt1 = {ENTRY}:main"],
         "lm_eval.models": ["gpt1 = modeling_gpt1.evaluation.harness:SharedContextLM"],  # after lm-eval 0.4.13
+        "vllm.general_plugins": ["gpt1 = modeling_gpt1.clients.vllm_plugin:register"],
     },
     cmdclass={"build_py": BuildWithHubCard},
     python_requires=">=3.10,<3.14",
@@ -127,6 +129,7 @@ setup(
         "peft": PEFT,
         "playground": PLAYGROUND,
         "reproduce": REPRODUCE,
+        "serve": SERVE,
         "all": [*TEST, *PLAYGROUND, *LINT, *DOCS],
     },
     classifiers=[

@@ -1,1 +1,1 @@
-"""What other programs look for: each module adds GPT-1 to one of them when it is imported."""
+"""What other programs look for: a module adds GPT-1 to one of them when it is imported, and `serve` is a server."""
