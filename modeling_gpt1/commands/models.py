@@ -44,12 +44,17 @@ class OpenedModel:
             check_device(self.device)
 
 
-def read_with_model(command: str, words: list[str]) -> Any:
-    """The arguments of a command whose first word may be its model, with the folder of the model's revision."""
+def read_with_model(command: str, words: list[str], writes_file: bool = True) -> Any:
+    """The arguments of a command whose first word may be its model, with the folder of the model's revision.
+
+    Args:
+        writes_file: whether the command has --output_file.
+    """
     parser = parser_of(command)
     parser.add_argument("folder", nargs="?", help="Model, in place of --model.")
     args, positional = parser.read(words)
-    check_is_new("--output_file", args.output_file)
+    if writes_file:
+        check_is_new("--output_file", args.output_file)
     args.choose_device()
     args.model = positional.folder or args.model
     if args.model is None:

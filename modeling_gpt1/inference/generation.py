@@ -111,7 +111,7 @@ def continue_prompts(
     inputs = tokenizer.pad({"input_ids": encoded}, padding_side="left", return_tensors="pt").to(model.device)
     prompt_length = inputs["input_ids"].shape[1]
 
-    tokens = _tokens_that_stop(tokenizer)
+    tokens = tokens_that_stop(tokenizer)
     end_ids = _own_end_ids(model) + [tokens[string] for string in stop if string in tokens]
     at_strings = StopAtStrings(tokenizer, [string for string in stop if string not in tokens], prompt_length)
     sequences = model.generate(
@@ -137,7 +137,7 @@ def continue_prompts(
     return continuations
 
 
-def _tokens_that_stop(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+def tokens_that_stop(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """The strings that are one token each: the line end and the special tokens."""
     tokens = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
     newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)

@@ -27,6 +27,7 @@ COMMANDS = {
     "plot": "draw the curves of training runs",
     "reproduce": "run the paper's experiments and report them beside the paper's figures",
     "overlap": "report how much of a task's rows a pre-training text holds",
+    "serve": "answer requests over HTTP: continue texts, or predict rows with a fine-tuned model",
     "playground": "open a page in the browser that shows how a model reads",
     "env": "print what a bug report needs: versions, devices, extras; or check a run's checkpoints",
     "completion": "print the script that completes commands and flags in bash, zsh or fish",

@@ -1,0 +1,77 @@
+r"""Answers requests over HTTP: continues texts by OpenAI's interface, or predicts rows with a fine-tuned model.
+
+    gpt1 serve out/books
+    curl http://127.0.0.1:8000/v1/completions -H "content-type: application/json" \
+        -d '{"prompt": "it was", "max_tokens": 20, "temperature": 0.8}'
+    gpt1 serve out/reviews --port 8001
+    curl http://127.0.0.1:8001/v1/classify -H "content-type: application/json" -d '{"rows": [{"text": "a fine film"}]}'
+
+A folder that `gpt1 finetune` wrote has /v1/classify, any other language model /v1/completions. Needs the extra
+`serve`. See docs/serve.md.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from transformers.hf_argparser import HfArg
+
+from tokenization.errors import UserError
+
+from ..families import family_of_checkpoint, family_to_generate
+from ..storage.reading import one_save
+from .models import OpenedModel, opening, read_with_model
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+LAST_PORT = 65535
+
+
+@dataclass
+class ServeArguments(OpenedModel):
+    """Where the server listens, and how it answers."""
+
+    host: str = HfArg(default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all, where anybody may ask.")
+    port: int = HfArg(default=8000, help="Port to listen on; 0: a free one.")
+    max_new_tokens: int = HfArg(
+        default=40, help="Length of a continuation, in tokens, where the request has no max_tokens."
+    )
+    continuous_batching: bool = HfArg(
+        default=False,
+        help="Compute requests that overlap together. Temperature and top_p are then those of the first request.",
+    )
+
+    def __post_init__(self):
+        if not 0 <= self.port <= LAST_PORT:
+            raise UserError(f"--port is {self.port}. Pass a number from 0 to {LAST_PORT}.")
+
+
+ARGUMENTS = (ServeArguments,)
+
+
+def main(arguments: list[str]) -> None:
+    args = read_with_model("serve", arguments, writes_file=False)
+    from ..clients.serve import run_server  # with the packages of the extra
+
+    with one_save(args.model), opening(f"--model {args.model}"):
+        app = open_app(args)
+    run_server(app, args.host, args.port)
+
+
+def open_app(args: ServeArguments) -> "FastAPI":
+    """The server of a folder: for rows if it has a task head, otherwise for texts."""
+    from ..clients.serve import RowClassifier, language_model_app, task_app
+
+    family = family_of_checkpoint(args.model)
+    if family.has_task(family.open_config(args.model)):
+        return task_app(args.model, RowClassifier(args.model, args.device))
+    family = family_to_generate(args.model)
+    model = family.open_language_model(args.model, device_map=args.device)
+    tokenizer = family.open_tokenizer(args.model)
+    return language_model_app(
+        args.model,
+        model.eval(),
+        tokenizer,
+        max_new_tokens=args.max_new_tokens,
+        continuous_batching=args.continuous_batching,
+    )
