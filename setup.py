@@ -42,8 +42,8 @@ PEFT = ["peft>=0.21"]
 PLAYGROUND = ["gradio>=6.31,<7"]
 SERVE = ["fastapi>=0.120", "openai>=2", "pydantic>=2", "uvicorn>=0.38"]
 # spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'. captum, minicons,
-# nnsight, ONNX, Sentence Transformers and surprisal are tools that the models are tested with. statsmodels, trackio and
-# wandb are for programs of the docs. ipykernel, nbclient and nbformat run the tutorial notebook.
+# nnsight, ONNX, Sentence Transformers and surprisal are tools that the models are tested with. statsmodels, trackio
+# and wandb are for programs of the docs. ipykernel, nbclient and nbformat run the tutorial notebook.
 TEST = [
     *EVAL,
     *CLEAN,
