@@ -257,10 +257,19 @@ class Family(ABC):
             )
         return tokenizer
 
+    @property
+    def noise_options(self) -> tuple[str, ...]:
+        """What can be chosen of the noise in pre-training."""
+        return ()
+
     def pretraining_collator(
-        self, tokenizer: PreTrainedTokenizerBase, seed: int, blocks: Sequence[Mapping]
+        self, tokenizer: PreTrainedTokenizerBase, seed: int, blocks: Sequence[Mapping], **noise: Any
     ) -> BlockCollator | NoiseCollator:
-        """Makes batches of blocks of text; a seed and all blocks matter where it masks tokens or pairs segments."""
+        """Makes batches of blocks of text; a seed and all blocks matter where it masks tokens or pairs segments.
+
+        Args:
+            noise: values of `noise_options`.
+        """
         return BlockCollator(tokenizer)
 
     @abstractmethod

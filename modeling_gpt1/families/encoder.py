@@ -26,10 +26,14 @@ class NoisyFamily(ClassifierFamily):
     def pretraining_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         return family_tokenizer(tokenizer, self.name)
 
+    @property
+    def noise_options(self) -> tuple[str, ...]:
+        return self.collator_class.options
+
     def pretraining_collator(
-        self, tokenizer: PreTrainedTokenizerBase, seed: int, blocks: Sequence[Mapping]
+        self, tokenizer: PreTrainedTokenizerBase, seed: int, blocks: Sequence[Mapping], **noise: Any
     ) -> NoiseCollator:
-        return self.collator_class(tokenizer, seed, blocks)
+        return self.collator_class(tokenizer, seed, blocks, **noise)
 
 
 @dataclass(frozen=True)

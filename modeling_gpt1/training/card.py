@@ -151,6 +151,7 @@ def hyper_parameters_of(trainer: Trainer, family: Family) -> dict[str, Any]:
     class_weights = getattr(args, "class_weights", None)  # transformers' arguments have no such one
     if class_weights is not None:
         values["class_weights"] = cell(str(class_weights))
+    values |= getattr(trainer.data_collator, "chosen_options", {})  # of the noise in pre-training
     frozen = describe_freezing(trainer.accelerator.unwrap_model(trainer.model))
     if frozen is not None:
         values["frozen"] = frozen

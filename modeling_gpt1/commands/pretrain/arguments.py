@@ -11,6 +11,7 @@ import yaml
 from transformers.hf_argparser import HfArg
 
 from tokenization import TOKENIZER_KINDS
+from tokenization.corpus.noise import DEFAULT_NOISES, NOISES
 from tokenization.errors import UserError
 
 from ... import GPT1PretrainingArguments
@@ -118,6 +119,14 @@ class CorpusArguments:
     save_at_words: list[str] = HfArg(
         default_factory=list, help="Words after which the model is saved: numbers such as 1M 2M, or babylm."
     )
+    noise: list[str] = HfArg(
+        default_factory=list,
+        help=f"Noise of bart, one or several of {', '.join(NOISES)}. Default: {' '.join(DEFAULT_NOISES)}.",
+    )
+    mask_ngrams: int | None = HfArg(
+        default=None,
+        help="Most words of a mask of bert, roberta and albert, such as 3. Default: masks of single tokens.",
+    )
 
     def __post_init__(self):
         if bool(self.train_files) == (self.dataset_name is not None):
@@ -135,6 +144,12 @@ class CorpusArguments:
         if self.max_words:
             number_of_words(self.max_words)
         self.save_points()
+
+    @property
+    def noise_options(self) -> dict[str, Any]:
+        """What was chosen of the noise."""
+        chosen = {"noise": tuple(self.noise), "mask_ngrams": self.mask_ngrams}
+        return {name: value for name, value in chosen.items() if value}
 
     @property
     def counts_words(self) -> bool:

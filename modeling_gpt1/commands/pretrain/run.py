@@ -20,13 +20,14 @@ from tokenization import (
     training_texts,
     unigram_perplexity,
 )
+from tokenization.corpus.noise import NOISES
 from tokenization.corpus.preparation import lengths_of
 from tokenization.errors import UserError
 from tokenization.text.documents import find_files
 from tokenization.wording import counted
 
 from ... import GPT1PretrainingArguments, SampleCallback
-from ...families import family_to_pretrain
+from ...families import FAMILIES, family_to_pretrain
 from ...inference.checkpoints import number_of_words
 from ...storage.writing import publish_files
 from ...training.arguments import rows_per_update
@@ -61,6 +62,8 @@ KEPT_AT_A_RESUME = (
     "dataset_config_name",
     "train_split",
     "streaming",
+    "noise",
+    "mask_ngrams",
 )
 # Where words are counted: by updates, all of which must read as many.
 KEPT_WITH_WORDS = ("per_device_train_batch_size", "gradient_accumulation_steps")
@@ -156,11 +159,25 @@ class PretrainingRun:
             )
         if self.is_new and self.family.is_causal:  # others add tokens of their tokenizer
             self.family.block_length(self.model_args.make_config(), self.corpus_args.block_length)
+        self.check_noise()
         if self.corpus_args.streaming and self.family.needs_stored_blocks:
             raise UserError(
                 f"--streaming stores no blocks, but {self.family.name} draws its batches from stored ones. Leave it "
                 "out."
             )
+
+    def check_noise(self) -> None:
+        """Checks that the family has the noise that was chosen."""
+        for name, value in self.corpus_args.noise_options.items():
+            if name not in self.family.noise_options:
+                owners = [family.name for family in FAMILIES.values() if name in family.noise_options]
+                raise UserError(
+                    f"--{name} {value if name == 'mask_ngrams' else ' '.join(value)} is for {', '.join(owners)}, but "
+                    f"the model is of the family {self.family.name}. Leave it out."
+                )
+        unknown = [name for name in self.corpus_args.noise if name not in NOISES]
+        if unknown:
+            raise UserError(f"--noise has {unknown[0]!r}, but knows {', '.join(NOISES)}.")
 
     def check_output_folder(self) -> None:
         """Checks that the run may write to its folder, and finds the checkpoint that it resumes from."""
@@ -392,7 +409,9 @@ class PretrainingRun:
         self.trainer = trainer_class(
             self.model,
             self.args,
-            data_collator=self.family.pretraining_collator(self.tokenizer, self.args.seed, self.train_blocks),
+            data_collator=self.family.pretraining_collator(
+                self.tokenizer, self.args.seed, self.train_blocks, **self.corpus_args.noise_options
+            ),
             train_dataset=self.train_blocks,
             eval_dataset=self.watched_blocks,
             processing_class=self.tokenizer,

@@ -124,6 +124,7 @@ QUESTIONS = {
     "longest_sequence": (lambda parts: parts.family.longest_sequence(parts.config), int),
     "block_length": (lambda parts: parts.family.block_length(parts.config), int),
     "pretraining_tokenizer": (lambda parts: parts.tokenizer, object),
+    "noise_options": (lambda parts: parts.family.noise_options, tuple),
     "pretraining_collator": (
         lambda parts: parts.family.pretraining_collator(parts.tokenizer, 0, [{"input_ids": [5, 6, 7, 8]}]),
         object,

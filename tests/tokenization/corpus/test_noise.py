@@ -185,3 +185,147 @@ def test_workers_that_last_draw_the_same_noise_as_the_process_itself(tokenizer, 
         for batch, wanted in zip(with_workers, expected, strict=True):
             assert as_lists(batch) == as_lists(wanted)
     assert len(seen) == 2
+
+
+# ---- n-grams
+
+
+class SimpleTokens:
+    """A vocabulary that is read for the edges of its words alone."""
+
+    def __init__(self, *tokens):
+        self.tokens = tokens
+
+    def get_vocab(self):
+        return {token: index for index, token in enumerate(self.tokens)}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (["un", "do</w>", "it</w>"], [[0, 1], [2], [3, 4]]),  # GPT-1's: ends are marked
+        (["un", "##do", "it"], [[0, 1], [2], [3, 4]]),  # WordPiece
+        (["Ġun", "do", "Ġit"], [[0, 1], [2], [3, 4]]),  # byte-level
+        (["▁un", "do", "▁it"], [[0, 1], [2], [3, 4]]),  # SentencePiece
+        (["a", "b", "c"], [[0], [1], [2], [3], [4]]),  # characters
+    ],
+)
+def test_words_are_complete_in_each_kind_of_vocabulary(tokens, words):
+    assert noise.WordEdges(SimpleTokens(*tokens)).words_of([0, 1, 2, 0, 1]) == words
+
+
+def test_lengths_of_ngrams_are_drawn_as_one_over_n():
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([noise._ngram_length(3, generator) for _ in range(11_000)])
+    counts = [(lengths == length).sum().item() for length in (1, 2, 3)]
+    assert counts == pytest.approx([6_000, 3_000, 2_000], abs=4 * (11_000 * 6 / 11 * 5 / 11) ** 0.5)
+
+
+def test_ngrams_of_complete_words_are_masked(monkeypatch):
+    words = [[[1, 2], [3], [4, 5]], [[7], [8]]]
+    in_turn(monkeypatch, "_shuffled", [0, 4, 3, 1, 2])  # the words at which n-grams begin
+    in_turn(monkeypatch, "_ngram_length", 2, 3, 1, 1, 1)
+    # Words 0 and 1; then the last word, whose n-gram ends with its segment; then word 3, and word 2 does not fit.
+    assert noise._ngram_places(words, 5, 3, torch.Generator()) == [1, 2, 3, 7, 8]
+
+
+def test_an_ngram_that_reaches_another_is_shortened(monkeypatch):
+    words = [[[0], [1], [2], [3]]]
+    in_turn(monkeypatch, "_shuffled", [2, 0, 1, 3])
+    in_turn(monkeypatch, "_ngram_length", 1, 3)
+    assert noise._ngram_places(words, 3, 3, torch.Generator()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("family", ["roberta", "bert", "albert"])
+def test_with_ngrams_exactly_15_percent_of_the_tokens_are_labels(tokenizer, family):
+    rows = make_rows(50, 100)
+    collator = COLLATORS[family](tokenizer, 0, rows, mask_ngrams=3)
+    batch = collator(rows)
+    assert (batch["labels"] != -100).sum(1).tolist() == [15] * 50
+    assert (batch["input_ids"] == MASK).sum().item() / 750 == pytest.approx(0.8, abs=0.06)
+
+
+def test_ngrams_make_longer_runs_of_labels_than_single_masks(tokenizer):
+    words = [[1 + token % 26 for token in row["input_ids"]] for row in make_rows(200, 100)]  # of one token each
+    rows = [{"input_ids": ids} for ids in words]
+    runs = []
+    for longest in (1, 3):
+        is_label = COLLATORS["roberta"](tokenizer, 0, rows, mask_ngrams=longest)(rows)["labels"] != -100
+        begins = is_label[:, 1:] & ~is_label[:, :-1]
+        runs.append(is_label.sum().item() / begins.sum().item())
+    assert runs[0] < 1.3
+    assert runs[1] > 1.55  # the mean length of a drawn n-gram is 18/11
+
+
+def test_the_masks_of_ngrams_depend_on_seed_and_epoch_alone(tokenizer):
+    rows = make_rows(4, 60)
+
+    def inputs(seed, epoch):
+        collator = COLLATORS["albert"](tokenizer, seed, rows, mask_ngrams=3)
+        collator.set_epoch(epoch)
+        return collator(rows)["input_ids"]
+
+    assert torch.equal(inputs(0, 1), inputs(0, 1))
+    assert not torch.equal(inputs(0, 1), inputs(1, 1))
+    assert not torch.equal(inputs(0, 1), inputs(0, 2))
+
+
+def test_masks_of_no_word_are_refused(tokenizer):
+    with pytest.raises(ValueError, match="`mask_ngrams` is 0, but a mask covers at least 1 word"):
+        COLLATORS["bert"](tokenizer, mask_ngrams=0)
+
+
+# ---- Deletion and rotation
+
+
+def bart(tokenizer, *noises):
+    return InfillingCollator(tokenizer, 0, noise=noises)
+
+
+def test_a_rotated_block_begins_with_a_drawn_token(tokenizer, monkeypatch):
+    in_turn(monkeypatch, "_draw", 3)
+    batch = bart(tokenizer, "rotation")([{"input_ids": [5, 6, 7, 8, 9]}])
+    assert batch["input_ids"].tolist() == [[CLS, 8, 9, 5, 6, 7, SEP]]
+    assert batch["labels"].tolist() == [[CLS, 5, 6, 7, 8, 9, SEP]]
+
+
+def test_each_token_begins_a_rotated_block_equally_often(tokenizer):
+    rows = [{"input_ids": [5, 6, 7, 8, 9 + index % 40, 20 + index // 40]} for index in range(1200)]
+    begins = bart(tokenizer, "rotation")(rows)["input_ids"][:, 1]
+    places = [row["input_ids"].index(token) for row, token in zip(rows, begins.tolist(), strict=True)]
+    counts = torch.bincount(torch.tensor(places), minlength=6).tolist()
+    assert counts == pytest.approx([200] * 6, abs=4 * (1200 / 6 * 5 / 6) ** 0.5)
+
+
+def test_30_percent_of_the_tokens_are_deleted_and_the_others_keep_their_order(tokenizer):
+    rows = [{"input_ids": list(range(1, 51))}, {"input_ids": list(range(10, 60))}]
+    batch = bart(tokenizer, "deletion")(rows)
+    for row, ids in zip(rows, batch["input_ids"].tolist(), strict=True):
+        kept = ids[1:-1]
+        assert (ids[0], ids[-1], len(kept)) == (CLS, SEP, 35)
+        assert kept == [token for token in row["input_ids"] if token in set(kept)]
+    assert batch["labels"][0].tolist() == [CLS, *range(1, 51), SEP]
+
+
+def test_a_single_token_is_not_deleted(tokenizer):
+    assert bart(tokenizer, "deletion")([{"input_ids": [7]}])["input_ids"].tolist() == [[CLS, 7, SEP]]
+
+
+def test_deletion_goes_before_infilling(tokenizer):
+    rows = make_rows(20, 100)
+    ids = bart(tokenizer, "infilling", "deletion")(rows)["input_ids"]
+    num_masks = (ids == MASK).sum(1)
+    num_kept = (ids != PAD).sum(1) - 2 - num_masks
+    assert num_kept.tolist() == [49] * 20  # of 100 tokens 30 are deleted, and 21 of the 70 are masked
+
+
+def test_the_default_noise_is_permutation_and_infilling(tokenizer):
+    rows = make_rows(5, 40)
+    expected = InfillingCollator(tokenizer, 0)(rows)["input_ids"]
+    assert torch.equal(bart(tokenizer, "infilling", "permutation")(rows)["input_ids"], expected)
+
+
+@pytest.mark.parametrize(("given", "told"), [(["masking"], "'masking'"), ([], "empty")])
+def test_another_noise_is_refused(tokenizer, given, told):
+    with pytest.raises(ValueError, match=f"`noise` is {told}, but it must be one or several of permutation, rotation"):
+        bart(tokenizer, *given)
