@@ -22,7 +22,8 @@ from tokenization.wording import counted
 
 from ..families import family_of_config
 from ..inference.checkpoints import saved_checkpoints
-from ..inference.heuristics import evaluate_zero_shot, get_heuristic, load_questions
+from ..inference.few_shot import evaluate_few_shot
+from ..inference.heuristics import CONTENT_FREE, evaluate_zero_shot, get_heuristic, load_questions
 from ..inference.scoring import Scorer, scorer_class_of
 from ..storage.locking import writer_of_new_file
 from ..storage.reading import one_save
@@ -102,7 +103,24 @@ class ZeroShotArguments(ScoringArguments):
         default=None, help="Training rows for CoLA's threshold and few-shot examples. Default: all."
     )
     num_shots: int = HfArg(default=0, help="Few-shot examples before each row.")
+    num_orders: int = HfArg(
+        default=1, help="Prompts whose few-shot examples and their order are drawn anew; mean and spread are reported."
+    )
+    content_free: list[str] = HfArg(
+        default_factory=lambda: [*CONTENT_FREE],
+        help="Texts without content for --calibrate, such as N/A [MASK] and an empty text. Default: N/A.",
+    )
     output_file: str = HfArg(default="zero_shot.json", help="New file for the results, as JSON.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_orders < 1 or (self.num_orders > 1 and self.num_shots < 1):
+            raise UserError(
+                f"--num_orders {self.num_orders} needs few-shot examples to draw and to order. Pass --num_shots as "
+                "well, and at least 1 prompt."
+            )
+        if self.content_free != [*CONTENT_FREE] and not self.calibrate:
+            raise UserError("--content_free is for contextual calibration. Pass --calibrate, or leave it out.")
 
 
 ARGUMENTS = (ZeroShotArguments,)
@@ -112,24 +130,32 @@ def evaluate_task(scorer: Scorer, name: str, questions: tuple, arguments: ZeroSh
     """The metrics of a model on a task, with what they are compared with and the numbers of rows."""
     split, rows, train_rows = questions
     heuristic = get_heuristic(name)
-    result = evaluate_zero_shot(
-        scorer,
-        heuristic,
-        rows,
-        train_rows,
-        num_shots=arguments.num_shots,
-        calibrate=arguments.calibrate,
-        seed=arguments.seed,
-    )
+    options = {
+        "num_shots": arguments.num_shots,
+        "calibrate": arguments.calibrate,
+        "seed": arguments.seed,
+        "content_free": arguments.content_free,
+    }
+    threshold = None
+    few_shot = {}
+    if arguments.num_orders > 1:
+        result = evaluate_few_shot(scorer, heuristic, rows, train_rows, num_orders=arguments.num_orders, **options)
+        metrics = (result.calibrated or result.plain).metrics
+        few_shot["few_shot"] = asdict(result)
+    else:
+        result = evaluate_zero_shot(scorer, heuristic, rows, train_rows, **options)
+        metrics = result.metrics
+        threshold = result.threshold
     return {
-        **result.metrics,
+        **metrics,
         "metric": heuristic.metric,
         "chance": heuristic.chance,
         "best_known": heuristic.best_known,
         "split": split,
         "num_rows": len(rows),
         "num_train_rows": len(train_rows),
-        "threshold": result.threshold,
+        "threshold": threshold,
+        **few_shot,
     }
 
 
@@ -140,7 +166,33 @@ def describe(model: dict, method: str, tasks: dict[str, dict]) -> str:
         f"{name} {of['metric']} {of[of['metric']]:.3f} (normalised {of['normalised']:+.2f})"
         for name, of in tasks.items()
     ]
-    return f"{where} ({method}): {', '.join(figures)}"
+    lines = [f"{where} ({method}): {', '.join(figures)}"]
+    for name, of in tasks.items():
+        if "few_shot" in of:
+            lines += describe_spread(name, of["metric"], of["few_shot"])
+    return "\n".join(lines)
+
+
+def describe_spread(name: str, metric: str, few_shot: dict) -> list[str]:
+    """A line about the prompts of a task, and one about them after calibration."""
+    lines = []
+    for how, title in (("plain", ""), ("calibrated", ", calibrated")):
+        spread = few_shot[how]
+        if spread is None:
+            continue
+        line = (
+            f"{name}, {counted(len(spread['of_prompts']), 'prompt')}{title}: {metric} {spread['metrics'][metric]:.3f} "
+            f"± {spread['std']:.3f} ({spread['least']:.3f} to {spread['most']:.3f})"
+        )
+        bias = spread["bias"]
+        if bias is not None:
+            line += (
+                f"; majority bias {bias['majority_bias']:+.3f}, recency bias {bias['recency_bias']:+.3f}, most "
+                f"predicted label {bias['most_predicted_share']:.3f}, of the examples "
+                f"{bias['most_predicted_in_shots']:.3f}"
+            )
+        lines.append(line)
+    return lines
 
 
 def main(arguments: list[str]) -> None:

@@ -27,7 +27,7 @@ from .scoring import ContinuationScore, Scorer, ScoringRequest
 
 logger = logging.get_logger(__name__)
 
-CONTENT_FREE = "N/A"
+CONTENT_FREE = ("N/A",)  # texts in place of a row's
 
 # "DPRD" of the paper: Rahman and Ng 2012, "Resolving Complex Cases of Definite Pronouns". `pronoun_offset` counts
 # characters of the sentence.
@@ -238,6 +238,7 @@ def evaluate_zero_shot(
     num_shots: int = 0,
     calibrate: bool = False,
     seed: int = 0,
+    content_free: Sequence[str] = CONTENT_FREE,
 ) -> ZeroShotResult:
     """Lets a language model answer rows with a heuristic.
 
@@ -250,6 +251,7 @@ def evaluate_zero_shot(
         num_shots: answered rows to show before each row, the same for all. What does not fit is cut at the beginning.
         calibrate: compare candidates by log P(candidate | context) − log P(candidate | content-free context).
         seed: seed for drawing the rows to show.
+        content_free: texts without content. Of several, the probabilities of the candidates are averaged.
 
     Raises:
         ValueError: the heuristic cannot do what the arguments say, or training rows are missing.
@@ -257,15 +259,12 @@ def evaluate_zero_shot(
     if isinstance(heuristic, str):
         heuristic = get_heuristic(heuristic)
     train_rows = train_rows or ()
-    _check_options(heuristic, rows, train_rows, num_shots, calibrate)
+    check_options(heuristic, rows, train_rows, num_shots, calibrate, content_free)
     befores = _shown_before(heuristic, rows, train_rows, num_shots, seed)
-    requests = [_behind(before, heuristic.requests(row)) for before, row in zip(befores, rows, strict=True)]
-    scores = _score(scorer, heuristic, requests)
+    scores = scores_behind(scorer, heuristic, rows, befores)
     if calibrate:
-        contentless = [{**row, **dict.fromkeys(heuristic.content, CONTENT_FREE)} for row in rows]
-        requests = [_behind(before, heuristic.requests(row)) for before, row in zip(befores, contentless, strict=True)]
-        biases = _score(scorer, heuristic, requests)
-        scores = [score - np.where(np.isinf(bias), 0, bias) for score, bias in zip(scores, biases, strict=True)]
+        biases = biases_behind(scorer, heuristic, rows, befores, content_free)
+        scores = [score - bias for score, bias in zip(scores, biases, strict=True)]
 
     if heuristic.has_threshold:
         of_training = _score(scorer, heuristic, [heuristic.requests(row) for row in train_rows])
@@ -276,19 +275,57 @@ def evaluate_zero_shot(
         threshold = None
         predictions = [int(score.argmax()) for score in scores]
     return ZeroShotResult(
-        metrics=_metrics(heuristic, predictions, rows),
+        metrics=metrics_of(heuristic, predictions, rows),
         predictions=predictions,
         scores=[score.tolist() for score in scores],
         threshold=threshold,
     )
 
 
-def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calibrate: bool) -> None:
+def scores_behind(
+    scorer: Scorer, heuristic: Heuristic, rows: Sequence[Mapping], befores: Sequence[str]
+) -> list[np.ndarray]:
+    """What decides between each row's candidates, `[C]`, behind the rows that are shown before it."""
+    requests = [_behind(before, heuristic.requests(row)) for before, row in zip(befores, rows, strict=True)]
+    return _score(scorer, heuristic, requests)
+
+
+def biases_behind(
+    scorer: Scorer,
+    heuristic: Heuristic,
+    rows: Sequence[Mapping],
+    befores: Sequence[str],
+    content_free: Sequence[str],
+) -> list[np.ndarray]:
+    """What calibration subtracts from the scores of each row's candidates, `[C]`.
+
+    This is W = diag(p)⁻¹ of section 5 of "Calibrate Before Use" on logarithms. Of several content-free texts, p is the
+    mean of the candidates' probabilities, normalised for each text.
+    """
+    of_texts = []
+    for text in content_free:
+        contentless = [{**row, **dict.fromkeys(heuristic.content, text)} for row in rows]
+        of_texts.append(scores_behind(scorer, heuristic, contentless, befores))
+    biases = []
+    for of_row in zip(*of_texts, strict=True):
+        bias = of_row[0]
+        if len(of_row) > 1:
+            normalised = [scores - np.logaddexp.reduce(scores) for scores in of_row]
+            bias = np.logaddexp.reduce(normalised) - np.log(len(normalised))
+        biases.append(np.where(np.isfinite(bias), bias, 0))
+    return biases
+
+
+def check_options(
+    heuristic: Heuristic, rows, train_rows, num_shots: int, calibrate: bool, content_free: Sequence[str] = CONTENT_FREE
+) -> None:
     name = heuristic.task.name
     if num_shots and heuristic.has_threshold:
         raise UserError(f"Task {name!r} is answered by a threshold, without examples. Leave `num_shots` out.")
     if calibrate and not heuristic.content:
         raise UserError(f"The heuristic of task {name!r} cannot be calibrated. Leave `calibrate` out.")
+    if calibrate and not content_free:
+        raise UserError("`content_free` is empty. Pass texts without content, such as 'N/A', '[MASK]' and ''.")
 
     if heuristic.has_threshold and not train_rows:
         raise UserError(f"Task {name!r} needs training rows to choose its threshold on. Pass `train_rows`.")
@@ -322,9 +359,19 @@ def _shown_before(heuristic: Heuristic, rows, train_rows, num_shots: int, seed: 
     """For each row the answered rows that stand before it."""
     if not num_shots:
         return [""] * len(rows)
-    # One row more than is shown replaces a drawn row that is the very row to be answered.
+    return texts_before(heuristic, rows, shown_rows(train_rows, num_shots, seed), num_shots)
+
+
+def shown_rows(train_rows, num_shots: int, seed: int) -> list[Mapping]:
+    """The rows that are drawn to be shown, in a random order.
+
+    One row more than is shown replaces a drawn row that is the very row to be answered.
+    """
     indices = random.Random(seed).sample(range(len(train_rows)), num_shots + 1)
-    drawn = [train_rows[index] for index in indices]
+    return [train_rows[index] for index in indices]
+
+
+def texts_before(heuristic: Heuristic, rows, drawn: Sequence[Mapping], num_shots: int) -> list[str]:
     befores = []
     for row in rows:
         shown = [other for other in drawn if other != row][:num_shots]
@@ -378,7 +425,7 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
     return float(thresholds[np.argmax(np.nan_to_num(agreement))])
 
 
-def _metrics(heuristic: Heuristic, predictions: list[int], rows: Sequence[Mapping]) -> dict[str, float]:
+def metrics_of(heuristic: Heuristic, predictions: list[int], rows: Sequence[Mapping]) -> dict[str, float]:
     found = np.array(predictions)
     labels = np.array([heuristic.label_of(row) for row in rows])
     scores = {}

@@ -232,3 +232,39 @@ def test_a_threshold_is_not_scored_on_the_rows_that_it_was_chosen_on(tmp_path, c
     assert [len(half) for half in sentences] == [5, 4]
     assert split == "train (half)"
     assert "the threshold is chosen on half of its rows and scored on the other half" in caplog.text
+
+
+def run_few_shot(save_model, data_dir, tmp_path, *more):
+    model, output = save_model(tmp_path / "model"), tmp_path / "out" / "results.json"
+    arguments = ["--model", model, "--data_dir", data_dir, "--output_file", str(output), "--tasks", "sst2", *more]
+    zero_shot.main([*arguments, "--device", "cpu"])
+    return json.loads(output.read_text())["results"][0]["tasks"]["sst2"]
+
+
+def test_several_prompts_are_reported_before_and_after_calibration(save_model, data_dir, tmp_path, capsys):
+    more = ["--num_shots", "1", "--num_orders", "3", "--calibrate", "--content_free", "N/A", "[MASK]", ""]
+    found = run_few_shot(save_model, data_dir, tmp_path, *more)
+    few_shot = found["few_shot"]
+    assert few_shot["shots"] == [[1], [1], [1]]
+    assert found["accuracy"] == few_shot["calibrated"]["metrics"]["accuracy"]
+    assert len(few_shot["plain"]["of_prompts"]) == 3
+    printed = capsys.readouterr().out
+    plain = few_shot["plain"]
+    assert f"sst2, 3 prompts: accuracy {plain['metrics']['accuracy']:.3f} ± {plain['std']:.3f} (" in printed
+    assert "sst2, 3 prompts, calibrated: accuracy" in printed
+    assert f"recency bias {plain['bias']['recency_bias']:+.3f}" in printed
+
+
+def test_without_several_prompts_the_results_have_no_spread(save_model, data_dir, tmp_path):
+    assert "few_shot" not in run_few_shot(save_model, data_dir, tmp_path, "--num_shots", "1")
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--num_orders", "3"], "--num_orders 3 needs few-shot examples to draw and to order"),
+        (["--content_free", "[MASK]"], "--content_free is for contextual calibration. Pass --calibrate"),
+    ],
+)
+def test_flags_of_several_prompts_need_each_other(more, told):
+    assert told in refusal(zero_shot.main, ["--model", "m", *more])
