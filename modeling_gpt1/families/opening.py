@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TokenizersBackend
 from transformers.utils import logging
 
+from tokenization import GPT1Tokenizer
 from tokenization.text.control_tokens import keep_text_as_text, pad_with_end_of_text
 
 from .. import NOVELS
@@ -93,8 +94,14 @@ def reset_heads(model: PreTrainedModel) -> None:
 
 
 def open_other_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or hub id. Without a padding token it pads with its end-of-text token."""
+    """The tokenizer of a folder or hub id. Without a padding token it pads with its end-of-text token.
+
+    GPT-1's, beside an openai-gpt that was converted, is opened as a plain tokenizer: it gives the same ids, its
+    sequences have no control tokens, and what is saved opens without this package.
+    """
     tokenizer = AutoTokenizer.from_pretrained(name_or_path, trust_remote_code=trust_remote_code)
+    if isinstance(tokenizer, GPT1Tokenizer):
+        tokenizer = TokenizersBackend.from_pretrained(name_or_path)
     if pad_with_end_of_text(tokenizer):
         logger.warning(
             f"The tokenizer has no padding token: it pads with its end-of-text token, {tokenizer.pad_token}."
