@@ -136,10 +136,16 @@ def check_collator_of_classifier(model: PreTrainedModel, data_collator: Traversa
             "The collator makes sequences of GPT-1, with control tokens, but the model is a "
             f"{type(model).__name__}. Make the collator with the model's own tokenizer."
         )
-    if has_choices(data_collator.traversal) != type(model).__name__.endswith("ForMultipleChoice"):
+    reads_choices = type(model).__name__.endswith("ForMultipleChoice")
+    if has_choices(data_collator.traversal):
+        can_score = reads_choices or config.num_labels == 1  # one score of a pair
+    else:
+        can_score = not reads_choices
+    if not can_score:
         raise UserError(
             f"The collator makes {data_collator.traversal!r} batches, which {type(model).__name__} cannot score. Open "
-            "the model with AutoModelForMultipleChoice for multiple_choice, else AutoModelForSequenceClassification."
+            "the model with AutoModelForSequenceClassification; for multiple_choice with AutoModelForMultipleChoice, "
+            "or, where a family has none, with AutoModelForSequenceClassification and `num_labels=1`."
         )
     check_length(data_collator, longest_sequence(model))
     for name in ("traversal", "columns", "both_orders"):

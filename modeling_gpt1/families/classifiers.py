@@ -37,7 +37,7 @@ from .checks import (
 )
 from .opening import load_model, open_other_tokenizer
 from .probing import longest_sequence
-from .task_scores import TaskScores
+from .task_scores import TaskScores, scores_choices_as_pairs
 
 DEFAULT_LENGTH = 512  # tokens, where neither model nor tokenizer has a limit
 # Each name of sentence labels, and that of their logits.
@@ -53,10 +53,11 @@ class ClassifierFamily(Family):
     auto_class: ClassVar[Any]
     """Opens the model that predicts tokens."""
 
+    scores_pairs: ClassVar[bool] = False
+    """Whether a choice is scored as a pair by a classifier of one score, where transformers has no head of choices."""
+
     def has_head_for(self, traversal: str, config: PreTrainedConfig) -> bool:
-        own_classes = getattr(config, "auto_map", None) or {}  # of a model that brings its code
-        is_known = type(config) in MODEL_FOR_MULTIPLE_CHOICE_MAPPING or "AutoModelForMultipleChoice" in own_classes
-        return is_known or not has_choices(traversal)
+        return self.scores_pairs or has_choice_class(config) or not has_choices(traversal)
 
     def describes(self, config: PreTrainedConfig) -> bool:
         is_of_type = self.config_class is None or config.model_type == self.config_class.model_type
@@ -111,7 +112,7 @@ class ClassifierFamily(Family):
         gets_adapter: bool = False,
         quantization_config: Any | None = None,
     ) -> PreTrainedModel:
-        is_choice = has_choices(config.traversal)
+        is_choice = has_choices(config.traversal) and has_choice_class(config)
         auto_class = AutoModelForMultipleChoice if is_choice else AutoModelForSequenceClassification
         options = {
             "config": config,
@@ -206,8 +207,12 @@ class ClassifierFamily(Family):
 
     # ---- The card
 
+    def pipeline_tag(self, model: PreTrainedModel) -> str | None:
+        return "text-classification" if scores_choices_as_pairs(model) else super().pipeline_tag(model)
+
     def card_facts(self, model: PreTrainedModel, repo_id: str, is_adapter: bool = False) -> CardFacts:
         facts = super().card_facts(model, repo_id, is_adapter)
+        facts.is_pair |= scores_choices_as_pairs(model)
         if not facts.is_finetuned:
             facts.objective = self.objective
             facts.has_sentences = self.has_sentence_loss(model)
@@ -218,3 +223,9 @@ class ClassifierFamily(Family):
 
     def traversal_of(self, model: PreTrainedModel) -> str | None:
         return getattr(model.config, "traversal", None)  # not a field of transformers
+
+
+def has_choice_class(config: PreTrainedConfig) -> bool:
+    """Whether `AutoModelForMultipleChoice` opens the models that a configuration describes."""
+    own_classes = getattr(config, "auto_map", None) or {}  # of a model that brings its code
+    return type(config) in MODEL_FOR_MULTIPLE_CHOICE_MAPPING or "AutoModelForMultipleChoice" in own_classes

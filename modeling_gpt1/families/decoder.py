@@ -26,6 +26,7 @@ class DecoderFamily(ClassifierFamily):
 
     objective: ClassVar[str] = "causal"
     auto_class: ClassVar[Any] = AutoModelForCausalLM
+    scores_pairs: ClassVar[bool] = True
 
     def has_auxiliary_loss(self, model: PreTrainedModel) -> bool:
         return auxiliary_head(model) is not None

@@ -10,13 +10,22 @@ import torch
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from ..configuration_gpt1 import has_choices
 from .auxiliary import AuxiliaryOutput
+
+
+def scores_choices_as_pairs(model: PreTrainedModel) -> bool:
+    """Whether a classifier gives each choice of an example one score, as to a pair of its own."""
+    traversal = getattr(model.config, "traversal", None)  # not a field of transformers
+    is_choice = traversal is not None and has_choices(traversal)
+    return is_choice and type(model).__name__.endswith("ForSequenceClassification")
 
 
 class TaskScores:
     """A model of `AutoModelForSequenceClassification` or `AutoModelForMultipleChoice`, called on whole batches.
 
     - The scores of a pair in both orders, `[B, 2, T]`, are averaged.
+    - Choices, `[B, C, T]`, are scored by a classifier of one score each as a pair of its own, where the model is one.
     - Choices that an example does not have (`choice_mask`) get the score −inf.
     - Segments are left out for a model that does not read them.
     - With `example_weights` a classifier that has the auxiliary objective gives L1, too.
@@ -31,6 +40,7 @@ class TaskScores:
         own_model = model if own_model is None else own_model
         self.reads_segments = "token_type_ids" in inspect.signature(own_model.forward).parameters
         self.reads_choices = type(own_model).__name__.endswith("ForMultipleChoice")
+        self.scores_pairs = scores_choices_as_pairs(own_model)
 
     @property
     def training(self) -> bool:
@@ -45,7 +55,7 @@ class TaskScores:
         `lm_losses` `[B]`.
         """
         if example_weights is not None:
-            return self._with_auxiliary_loss(example_weights, **inputs)
+            return self._with_auxiliary_loss(choice_mask, example_weights, **inputs)
         if not self.reads_segments:
             inputs.pop("token_type_ids", None)
         input_ids = inputs["input_ids"]
@@ -53,13 +63,20 @@ class TaskScores:
             logits = self.model(**inputs).logits
         else:
             flat = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
-            logits = self.model(**flat).logits.unflatten(0, input_ids.shape[:2]).mean(1)
+            logits = self._of_examples(self.model(**flat).logits, input_ids.shape[1])
         if choice_mask is not None:
             logits = logits.masked_fill(~choice_mask, -torch.inf)
         return SequenceClassifierOutput(logits=logits)
 
-    def _with_auxiliary_loss(self, example_weights: torch.Tensor, **inputs: Any) -> AuxiliaryOutput:
-        """Scores and L1 of a causal classifier; C is 2 for pairs in both orders, otherwise 1."""
+    def _of_examples(self, logits: torch.Tensor, num_sequences: int) -> torch.Tensor:
+        """`[B, C]` of choices, else the mean `[B, K]`, from the scores of all sequences, `[B · C, 1]` or `[B · C, K]`."""
+        of_examples = logits.unflatten(0, (-1, num_sequences))  # [B, C, K]
+        return of_examples.squeeze(-1) if self.scores_pairs else of_examples.mean(1)
+
+    def _with_auxiliary_loss(
+        self, choice_mask: torch.Tensor | None, example_weights: torch.Tensor, **inputs: Any
+    ) -> AuxiliaryOutput:
+        """Scores and L1 of a causal classifier; C is 2 for pairs in both orders, the number of choices, or 1."""
         if not self.reads_segments:
             inputs.pop("token_type_ids", None)
         expected_grad = inputs.pop("expected_grad", 1.0)
@@ -67,10 +84,16 @@ class TaskScores:
         num_sequences = 1 if len(shape) == 2 else shape[1]
         if len(shape) == 3:
             inputs = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
-        weights = (example_weights / num_sequences).repeat_interleave(num_sequences)
+        shares = torch.full((len(example_weights), num_sequences), 1 / num_sequences, device=example_weights.device)
+        if choice_mask is not None:
+            shares = choice_mask / choice_mask.sum(1, keepdim=True)
+        weights = (shares * example_weights[:, None]).flatten()
         outputs = self.model(**inputs, sequence_weights=weights, expected_grad=expected_grad)
+        logits = self._of_examples(outputs.logits, num_sequences)
+        if choice_mask is not None:
+            logits = logits.masked_fill(~choice_mask, -torch.inf)
         return AuxiliaryOutput(
-            logits=outputs.logits.unflatten(0, (-1, num_sequences)).mean(1),
+            logits=logits,
             lm_sum=outputs.lm_sum,
-            lm_losses=outputs.lm_losses.unflatten(0, (-1, num_sequences)).mean(1),
+            lm_losses=(outputs.lm_losses.unflatten(0, shares.shape) * shares).sum(1),
         )

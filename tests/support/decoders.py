@@ -15,6 +15,7 @@ from support.finetuning import Rows, settings_of
 from tokenization import Task
 
 TASK = Task("own", "entailment", {"premise": "a", "hypothesis": "b", "label": "label"}, ("no", "yes"))
+CHOICE_TASK = Task("own", "multiple_choice", {"context": "a", "choices": "options", "label": "label"})
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 SIZES |= {"max_position_embeddings": 96, "initializer_range": 0.2}
 GROUPED = {**SIZES, "num_key_value_heads": 2}
@@ -68,12 +69,12 @@ def write_decoder(name: str, folder: Path, padding_side: str = "right", **fields
 
 
 def prepare_decoder(
-    folder: Path, lm_coef: float | None = 0.5, padding_side: str = "right", **options: Any
+    folder: Path, lm_coef: float | None = 0.5, padding_side: str = "right", task: Task = TASK, **options: Any
 ) -> dict[str, Any]:
     """The parts of a fine-tuning, with the same new score head each time."""
     torch.manual_seed(1)
     tokenizer = decoder_tokenizer(padding_side)
-    return prepare_finetuning(folder, TASK, tokenizer, auto_model=True, lm_coef=lm_coef, **options)
+    return prepare_finetuning(folder, task, tokenizer, auto_model=True, lm_coef=lm_coef, **options)
 
 
 def make_decoder_trainer(
@@ -85,7 +86,7 @@ def make_decoder_trainer(
     **settings: Any,
 ) -> GPT1Trainer:
     args = GPT1TrainingArguments(**settings_of(output_dir, batch_size, accumulation, **settings))
-    rows = Rows("classification", 19) if rows is None else rows
+    rows = Rows("classification", 19) if rows is None else rows  # which have choices, too
     return GPT1Trainer(args=args, train_dataset=rows, eval_dataset=Rows("classification", 11), **parts)
 
 
@@ -94,21 +95,24 @@ def naive_gradients(
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """L3 of rows and its gradients, by names of the classifier and of the causal model's output embeddings.
 
-    Each row is computed alone and without padding, by two forward passes whose losses are added.
+    Each sequence is computed alone and without padding, by two forward passes whose losses are added.
 
     Args:
-        rows: `input_ids` `[T]` and `label` of each.
+        rows: `sequences`, each `[T]`, of which several are choices, and `label` of each.
     """
     for model in (classifier, causal):
         model.zero_grad()
     total = torch.zeros((), dtype=torch.float64)
     for row in rows:
-        ids = row["input_ids"][None]
-        scores = classifier(input_ids=ids).logits
+        sequences = row["sequences"]
+        scores = torch.cat([classifier(input_ids=ids[None]).logits for ids in sequences])
+        if len(sequences) > 1:
+            scores = scores.T  # [1, C]
         task_loss = nn.functional.cross_entropy(scores, torch.tensor([row["label"]]))
-        logits = causal(input_ids=ids).logits[0, :-1]
-        lm_loss = nn.functional.cross_entropy(logits, ids[0, 1:])
-        loss = (task_loss + lm_coef * lm_loss) / len(rows)
+        lm_losses = [
+            nn.functional.cross_entropy(causal(input_ids=ids[None]).logits[0, :-1], ids[1:]) for ids in sequences
+        ]
+        loss = (task_loss + lm_coef * sum(lm_losses) / len(sequences)) / len(rows)
         loss.backward()
         total += loss.detach()
     gradients = {

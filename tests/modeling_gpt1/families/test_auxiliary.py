@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support.decoders import (
+    CHOICE_TASK,
     DECODERS,
     TASK,
     decoder_tokenizer,
@@ -43,19 +44,31 @@ def loss_of(model, batch, lm_coef: float = LM_COEF) -> torch.Tensor:
 
 
 def plain_rows(batch) -> list[dict]:
-    """The rows of a batch without their padding."""
+    """The sequences of each row of a batch without their padding, and without choices that it does not have."""
     rows = []
-    for ids, mask, label in zip(batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True):
-        rows.append({"input_ids": ids[mask.bool()], "label": label.item()})
+    labels = batch["labels"].tolist()
+    shape = (len(labels), -1, batch["input_ids"].shape[-1])
+    ids, mask = (batch[name].view(shape) for name in ("input_ids", "attention_mask"))  # [B, C, T]
+    is_there = batch.get("choice_mask", torch.ones(ids.shape[:2], dtype=torch.bool))
+    for row, label in enumerate(labels):
+        places = is_there[row].nonzero().flatten()
+        sequences = [ids[row, place][mask[row, place].bool()] for place in places]
+        rows.append({"sequences": sequences, "label": label})
     return rows
 
 
+CASES = [(name, "right", TASK) for name in DECODERS]
+CASES += [("llama", "left", TASK), ("opt", "left", TASK)]
+CASES += [("llama", "left", CHOICE_TASK), ("gemma2", "right", CHOICE_TASK), ("gpt2", "right", CHOICE_TASK)]
+
+
 @pytest.mark.parametrize(
-    ("name", "padding_side"), [*((name, "right") for name in DECODERS), ("llama", "left"), ("opt", "left")]
+    ("name", "padding_side", "task"), CASES, ids=[f"{name}-{side}-{task.traversal}" for name, side, task in CASES]
 )
-def test_loss_and_gradients_are_those_of_two_losses_in_float64(name, padding_side, folder_of):
+def test_loss_and_gradients_are_those_of_two_losses_in_float64(name, padding_side, task, folder_of):
+    """The rows of multiple choice have two to four choices."""
     folder = folder_of(name)
-    parts = prepare_decoder(folder, padding_side=padding_side)
+    parts = prepare_decoder(folder, padding_side=padding_side, task=task)
     model = parts["model"].double().eval()
     batch = parts["data_collator"](Rows("classification", 5).rows)
     classifier = AutoModelForSequenceClassification.from_pretrained(folder, config=model.config).double()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.decoders import (
+    CHOICE_TASK,
     TASK,
     decoder_tokenizer,
     make_decoder_trainer,
@@ -54,6 +55,36 @@ def test_losses_gradients_and_weights_do_not_depend_on_micro_batches(
         assert log.keys() == expected.keys() == {*PARTS}
         assert log == pytest.approx(expected, rel=2e-6)
     torch.testing.assert_close(weights_of(cut), weights_of(whole), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("lm_coef", [0.0, 0.5])
+@pytest.mark.parametrize("padding_side", ["left", "right"])
+def test_choices_scored_as_pairs_do_not_depend_on_micro_batches(lm_coef, padding_side, folder_of, tmp_path):
+    """Rows have two to four choices, so that a micro-batch has others than the whole."""
+    logs, weights = [], []
+    for batch_size, accumulation in ((8, 1), (1, 8), (2, 4)):
+        parts = prepare_decoder(folder_of("llama"), lm_coef, padding_side, CHOICE_TASK)
+        trainer = make_decoder_trainer(parts, tmp_path, batch_size, accumulation)
+        logs.append(training_log(trainer))
+        weights.append(weights_of(trainer))
+    for found_logs, found_weights in zip(logs[1:], weights[1:], strict=True):
+        for log, expected in zip(found_logs, logs[0], strict=True):
+            assert log == pytest.approx(expected, rel=2e-6)
+        torch.testing.assert_close(found_weights, weights[0], rtol=0, atol=1e-6)
+
+
+def test_an_evaluation_of_choices_has_the_accuracy_of_the_best_choice(folder_of, tmp_path):
+    parts = prepare_decoder(folder_of("llama"), task=CHOICE_TASK)
+    trainer = make_decoder_trainer(parts, tmp_path, per_device_eval_batch_size=4)
+    rows = Rows("classification", 11).rows
+    right = []
+    for row in rows:
+        batch = parts["data_collator"]([row])
+        ids = batch["input_ids"][0]
+        with torch.no_grad():
+            scores = trainer.model(ids, attention_mask=batch["attention_mask"][0]).logits  # [C, 1]
+        right.append(scores.argmax().item() == row["label"])
+    assert trainer.evaluate()["eval_accuracy"] == pytest.approx(sum(right) / len(right))
 
 
 def test_the_loss_is_the_sum_of_its_parts(folder_of, tmp_path):
@@ -194,10 +225,11 @@ texts = {"text": "ann sees", "text_pair": "a dog"}
 classifier = pipeline("text-classification", sys.argv[1], device="cpu")
 answer = classifier([texts])[0]
 adapted = AutoPeftModelForSequenceClassification.from_pretrained(sys.argv[2], num_labels=2).eval()
+scorer = pipeline("text-classification", sys.argv[3], device="cpu", function_to_apply="none")
 encoded = AutoTokenizer.from_pretrained(sys.argv[2])("ann sees", "a dog", return_tensors="pt")
 with torch.no_grad():
     scores = adapted(**encoded).logits[0].tolist()
-print(json.dumps([type(classifier.model).__name__, answer, scores]))
+print(json.dumps([type(classifier.model).__name__, answer, scores, scorer([texts])[0]["score"]]))
 """
 
 
@@ -229,25 +261,29 @@ def test_an_adapter_learns_from_the_language_model_loss(folder_of, tmp_path):
 
 
 def test_saved_folders_open_where_this_package_cannot_be_imported(folder_of, tmp_path):
-    """The whole model in a pipeline, and the adapter in PEFT's class."""
+    """The whole model in a pipeline, the adapter in PEFT's class, and the scorer of choices, of which it is one."""
     peft = pytest.importorskip("peft")
     trainers = {}
-    for kind, peft_config in (("whole", None), ("adapter", peft.LoraConfig(r=2, task_type="SEQ_CLS"))):
-        parts = prepare_decoder(folder_of("llama"), peft_config=peft_config)
+    adapter = peft.LoraConfig(r=2, task_type="SEQ_CLS")
+    for kind, peft_config, task in (("whole", None, TASK), ("adapter", adapter, TASK), ("choices", None, CHOICE_TASK)):
+        parts = prepare_decoder(folder_of("llama"), peft_config=peft_config, task=task)
         trainers[kind] = make_decoder_trainer(parts, tmp_path / kind)
         trainers[kind].train()
         trainers[kind].save_model()
-    command = [sys.executable, "-c", OPEN_ELSEWHERE, str(tmp_path / "whole"), str(tmp_path / "adapter")]
+    folders = [str(tmp_path / kind) for kind in trainers]
+    command = [sys.executable, "-c", OPEN_ELSEWHERE, *folders]
     output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    class_name, answer, adapter_scores = json.loads(output.stdout.splitlines()[-1])
+    class_name, answer, adapter_scores, score_of_pair = json.loads(output.stdout.splitlines()[-1])
     batch = trainers["whole"].data_collator([{"a": "ann sees", "b": "a dog"}])
     with torch.no_grad():
         scores = trainers["whole"].model.eval()(**batch).logits[0].softmax(0)
         expected = trainers["adapter"].model.eval()(**batch).logits[0].tolist()
+        expected_score = trainers["choices"].model.eval()(**batch).logits.item()
     assert class_name == "LlamaForSequenceClassification"
     assert answer["label"] == TASK.label_names[scores.argmax()]
     assert answer["score"] == pytest.approx(scores.max().item(), abs=1e-6)
     assert adapter_scores == pytest.approx(expected, abs=1e-6)
+    assert score_of_pair == pytest.approx(expected_score, abs=1e-6)
 
 
 # ---- Ways of training
