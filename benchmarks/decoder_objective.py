@@ -20,6 +20,7 @@ import gzip
 import json
 import math
 import os
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -119,6 +120,11 @@ class Runs:
             convert_checkpoint(NOVELS, folder)
         return str(folder)
 
+    @cached_property
+    def folder_of_runs(self) -> str:
+        """Where the trainer of a cell writes, which is not kept; each process has its own."""
+        return tempfile.mkdtemp()
+
     def result(self, cell: Cell) -> dict:
         """What came of a cell, which runs if it has not yet."""
         path = self.output_dir / "cells" / f"{cell.name}.json"
@@ -148,7 +154,7 @@ class Runs:
         with without_reports():
             parts = prepare_finetuning(self.start, task, lm_coef=cell.condition.lm_coef, auto_model=True)
         arguments = GPT1TrainingArguments(
-            str(self.output_dir / "run"),
+            self.folder_of_runs,
             learning_rate=cell.learning_rate,
             seed=cell.seed,
             logging_strategy="epoch",

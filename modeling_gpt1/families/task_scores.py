@@ -69,7 +69,7 @@ class TaskScores:
         return SequenceClassifierOutput(logits=logits)
 
     def _of_examples(self, logits: torch.Tensor, num_sequences: int) -> torch.Tensor:
-        """`[B, C]` of choices, else the mean `[B, K]`, from the scores of all sequences, `[B · C, 1]` or `[B · C, K]`."""
+        """`[B, C]` of choices, else the mean `[B, K]`, from the scores of sequences, `[B · C, 1]` or `[B · C, K]`."""
         of_examples = logits.unflatten(0, (-1, num_sequences))  # [B, C, K]
         return of_examples.squeeze(-1) if self.scores_pairs else of_examples.mean(1)
 

@@ -119,6 +119,38 @@ def test_a_fine_tuned_folder_predicts_as_transformers_does(kind, folders, capsys
         assert prediction["label"] == record["label"]
 
 
+@pytest.fixture(scope="module")
+def scorer(folders):
+    """A decoder that was fine-tuned on choices with both losses."""
+    output = folders / "scorer"
+    run("multiple_choice", folders, folders / "gpt2", output, "--auto_model", "--lm_coef", "0.5", "--do_eval")
+    return output
+
+
+def test_a_decoder_predicts_choices_by_its_scores_of_pairs(folders, scorer, capsys):
+    capsys.readouterr()
+    predict.main([str(scorer), "--file", rows_file("multiple_choice", folders), "--device", "cpu"])
+    records = read_rows(capsys.readouterr().out)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(scorer)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(scorer)
+    for record, row in zip(records, ROWS["multiple_choice"], strict=True):
+        pairs = [tokenizer(row["one"], f"{row['ask']} {end}", return_tensors="pt") for end in row["ends"]]
+        with torch.no_grad():
+            scores = torch.cat([model(**pair).logits[0] for pair in pairs])
+        assert record["scores"] == pytest.approx(scores.softmax(-1).tolist(), abs=1e-5)
+
+
+def test_an_evaluation_of_choices_by_a_decoder_has_both_losses_and_a_metric(scorer):
+    results = json.loads((scorer / "eval_results.json").read_text(encoding="utf-8"))
+    assert {"eval_task_loss", "eval_lm_loss", "eval_accuracy"} <= results.keys()
+
+
+def test_the_card_of_a_decoder_that_scores_choices_shows_how_to_score_a_pair(scorer):
+    card = (scorer / "README.md").read_text(encoding="utf-8")
+    assert 'pipeline("text-classification", ' in card
+    assert '"text_pair": "the second text"' in card
+
+
 def test_a_fine_tuned_folder_is_evaluated_without_training(folders, tmp_path):
     """The folder knows its task, and has the loss of its run's end."""
     words = ["--validation_file", rows_file("similarity", folders), "--do_eval", "--use_cpu"]
