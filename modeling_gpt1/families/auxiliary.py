@@ -28,7 +28,7 @@ from tokenization.errors import UserError
 
 from ..layouts_gpt1 import base_of_adapter
 from .language_model_head import LanguageModelHead, scale_of_logits, soft_cap_of_logits
-from .opening import without_load_report
+from .opening import report, without_load_report
 from .probing import unchanged
 
 HEAD = "auxiliary_head"  # the name of the head in its classifier
@@ -122,7 +122,7 @@ def add_auxiliary_head(
 
     Raises:
         ValueError: the checkpoint has no causal model; its logits are not those of the classifier's hidden states
-            and the output embeddings; or a token's logits depend on later tokens.
+            and the output embeddings; a token's logits depend on later tokens; or there is no matrix to freeze.
     """
     causal = open_causal_model(
         checkpoint,
@@ -132,6 +132,11 @@ def add_auxiliary_head(
         quantization_config=quantization_config,
     )
     head = head_of_causal_model(causal, checkpoint)
+    if is_frozen and head.weight is None:
+        raise UserError(
+            f"`freeze_lm_head` is True, but the output matrix of {checkpoint} is its input embeddings, which are "
+            "trained with the model. Leave `freeze_lm_head` out."
+        )
     ids = probe_ids(tokenizer).to(model.device)
     with unchanged(causal):
         expected = causal(input_ids=ids).logits
@@ -173,6 +178,7 @@ def open_causal_model(checkpoint: str, model: PreTrainedModel, **options: Any) -
             f"{checkpoint} has no weights for {', '.join(sorted(missing)[:3])}, but `lm_coef` needs a causal language "
             "model. Pass the checkpoint before it was fine-tuned, or leave `lm_coef` out."
         )
+    report("Weights left out", found["unexpected_keys"])
     return causal
 
 

@@ -169,6 +169,7 @@ class Family(ABC):
         ignore_mismatched_sizes: bool = False,
         trust_remote_code: bool = False,
         gets_adapter: bool = False,
+        gets_lm_head: bool = False,
         quantization_config: Any | None = None,
     ) -> PreTrainedModel:
         """The model of a folder or hub id with the head of the configuration's task, in float32.
@@ -177,6 +178,7 @@ class Family(ABC):
             ignore_mismatched_sizes: start a new head where that of the checkpoint has another size.
             trust_remote_code: run the code that the model brings.
             gets_adapter: whether an adapter of PEFT will lie on it.
+            gets_lm_head: whether `add_auxiliary_loss` will read the weights that the classifier leaves out.
             quantization_config: that of transformers' `from_pretrained`, for a model in few bits.
         """
 

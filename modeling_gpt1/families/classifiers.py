@@ -110,6 +110,7 @@ class ClassifierFamily(Family):
         ignore_mismatched_sizes: bool = False,
         trust_remote_code: bool = False,
         gets_adapter: bool = False,
+        gets_lm_head: bool = False,
         quantization_config: Any | None = None,
     ) -> PreTrainedModel:
         is_choice = has_choices(config.traversal) and has_choice_class(config)
@@ -122,7 +123,9 @@ class ClassifierFamily(Family):
             "quantization_config": quantization_config,
         }
         adapted = open_task_adapter(auto_class, checkpoint, gets_adapter, **options)
-        return load_model(auto_class, checkpoint, **options) if adapted is None else adapted
+        if adapted is not None:
+            return adapted
+        return load_model(auto_class, checkpoint, reports_left_out=not gets_lm_head, **options)
 
     # ---- Making
 

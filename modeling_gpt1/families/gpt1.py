@@ -89,6 +89,7 @@ class GPT1Family(Family):
         ignore_mismatched_sizes: bool = False,
         trust_remote_code: bool = False,
         gets_adapter: bool = False,
+        gets_lm_head: bool = False,
         quantization_config: Any | None = None,
     ) -> PreTrainedModel:
         return load_model(

@@ -50,7 +50,7 @@ def without_load_report() -> Iterator[None]:
         reporter.removeFilter(is_other)
 
 
-def load_model(model_class: Any, checkpoint: str, **opening: Any) -> PreTrainedModel:
+def load_model(model_class: Any, checkpoint: str, *, reports_left_out: bool = True, **opening: Any) -> PreTrainedModel:
     """`from_pretrained`, whose report is one line: a task head is new whenever a language model is fine-tuned."""
     with without_load_report():
         model, found = model_class.from_pretrained(checkpoint, output_loading_info=True, **opening)
@@ -61,7 +61,8 @@ def load_model(model_class: Any, checkpoint: str, **opening: Any) -> PreTrainedM
         logger.warning("New classification head (normal before fine-tuning).")
     else:
         report("New weights, drawn at random", new)
-    report("Weights left out", found["unexpected_keys"])
+    if reports_left_out:
+        report("Weights left out", found["unexpected_keys"])
     return model
 
 

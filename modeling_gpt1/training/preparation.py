@@ -135,6 +135,7 @@ def prepare_finetuning(
             ignore_mismatched_sizes=ignore_mismatched_sizes,
             trust_remote_code=trust_remote_code,
             gets_adapter=peft_config is not None,
+            gets_lm_head=bool(lm_coef),
             quantization_config=quantization_config,
         )
     if n_transfer is not None:

@@ -22,6 +22,7 @@ from transformers import (
     OpenAIGPTForSequenceClassification,
     OpenAIGPTLMHeadModel,
     OpenAIGPTModel,
+    TokenizersBackend,
 )
 
 from modeling_gpt1 import (
@@ -31,6 +32,7 @@ from modeling_gpt1 import (
     GPT1ForSequenceClassification,
     GPT1Model,
     conversion,
+    prepare_finetuning,
 )
 from modeling_gpt1.commands import convert
 from modeling_gpt1.conversion import convert_checkpoint
@@ -227,6 +229,16 @@ def test_gpt1_to_openai_gpt_and_back(tiny_model, tmp_path, model_class, traversa
     kept = (back.config.lm_coef, back.config.extract_token_id, back.config.traversal, back.config.hidden_act)
     assert kept == (0.25, 100, ours.config.traversal, "relu")
     assert back.config.columns == columns
+
+
+def test_a_converted_folder_is_fine_tuned_by_the_classes_of_transformers(openai_folder, plain_tokenizer, tmp_path):
+    """Its tokenizer gives GPT-1's ids, without control tokens, and needs no class of this package."""
+    convert_checkpoint(openai_folder, tmp_path / "gpt1")
+    convert_checkpoint(tmp_path / "gpt1", tmp_path / "back")
+    parts = prepare_finetuning(tmp_path / "back", "sst2", auto_model=True, lm_coef=0.5)
+    ids = parts["data_collator"]([{"sentence": "Don't go.", "label": 0}])["input_ids"][0].tolist()
+    assert ids == plain_tokenizer("Don't go.")["input_ids"]
+    assert type(parts["processing_class"]) is TokenizersBackend
 
 
 def test_sharded_folders_keep_their_settings_for_generation(make_openai, tmp_path):

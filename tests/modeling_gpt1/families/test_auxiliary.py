@@ -206,6 +206,19 @@ def test_a_frozen_matrix_without_the_objective_is_refused(folder_of):
     assert "`freeze_lm_head` is for the auxiliary objective" in told
 
 
+def test_an_output_matrix_that_is_the_input_embeddings_cannot_be_frozen(folder_of):
+    told = refusal(prepare_decoder, folder_of("llama tied"), freeze_lm_head=True)
+    assert "`freeze_lm_head` is True, but the output matrix of" in told
+    assert "llama tied is its input embeddings" in told
+    assert "Leave `freeze_lm_head` out" in told
+
+
+@pytest.mark.parametrize(("lm_coef", "is_left_out"), [(0.5, False), (0.0, True), (None, True)])
+def test_an_output_matrix_is_told_as_left_out_where_no_loss_reads_it(lm_coef, is_left_out, folder_of, caplog):
+    prepare_decoder(folder_of("llama"), lm_coef=lm_coef)
+    assert ("Weights left out: lm_head.weight." in caplog.text) == is_left_out
+
+
 def test_the_classifier_keeps_its_class_and_its_weights(folder_of, tmp_path):
     folder = folder_of("llama")
     plain, model = (prepare_decoder(folder, lm_coef=lm_coef)["model"] for lm_coef in (None, 0.5))
