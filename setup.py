@@ -104,7 +104,7 @@ setup(
         "vllm.general_plugins": ["gpt1 = modeling_gpt1.clients.vllm_plugin:register"],
     },
     cmdclass={"build_py": BuildWithHubCard},
-    python_requires=">=3.10,<3.14",
+    python_requires=">=3.10,<3.15",
     install_requires=[
         "accelerate>=1.10",
         "datasets>=4.0",
@@ -145,6 +145,7 @@ setup(
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
         "Programming Language :: Python :: 3.13",
+        "Programming Language :: Python :: 3.14",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Text Processing :: Linguistic",
         "Typing :: Typed",

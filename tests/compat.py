@@ -57,6 +57,7 @@ SETS = {
     "newest": VersionSet(("transformers>=5.24.0", "torch>=2.15.0"), is_free=True),
     "python3.10": VersionSet((), python="python3.10"),
     "python3.13": VersionSet((), python="python3.13"),
+    "python3.14": VersionSet((), python="python3.14"),
 }
 SHOWN = ("transformers", "torch", "tokenizers", "accelerate", "datasets", "huggingface_hub")
 
