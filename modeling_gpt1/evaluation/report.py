@@ -13,7 +13,7 @@ FLATTERED = (
 
 def add_facts(results: dict, language_model) -> dict:
     """The results without their samples, but with what the harness leaves out: chance, `token_perplexity` of rolling
-    tasks, the split that was read, and whether the tokenizer flatters perplexities.
+    tasks, WikiText's `word_perplexity_eol`, the split that was read, and whether the tokenizer flatters perplexities.
     """
     for task, samples in results.pop("samples", {}).items():
         config = results["configs"][task]
@@ -24,6 +24,8 @@ def add_facts(results: dict, language_model) -> dict:
             counts["chance"] = _chance(samples, is_calibrated="acc_mutual_info,none" in metrics)
         elif config["output_type"] == "loglikelihood_rolling":
             metrics["token_perplexity,none"] = _token_perplexity(samples, language_model)
+            if task == "wikitext":
+                metrics["word_perplexity_eol,none"] = _perplexity_with_line_ends(samples)
     if language_model.num_sentences:
         results["sentence_prefix"] = language_model.sentence_prefix
     results["flattered"] = _loses_case_or_spaces(language_model)
@@ -47,6 +49,21 @@ def _token_perplexity(samples: list[dict], language_model) -> float:
         log_prob += sample["resps"][0][0]
         num_tokens += len(language_model.tok_encode(text))
     return math.exp(-log_prob / num_tokens)
+
+
+def _perplexity_with_line_ends(samples: list[dict]) -> float:
+    """Perplexity of a detokenised text by the words of the original, each line end one more.
+
+    So are the published perplexities of WikiText normalised: 245,569 tokens of WikiText-2's test part (Merity et al.
+    2017, https://arxiv.org/abs/1609.07843; section 3.1 of GPT-2's paper). The harness's `word_perplexity` counts no
+    line ends.
+    """
+    log_prob, num_words = 0.0, 0
+    for sample in samples:
+        page = sample["doc"]["page"]
+        log_prob += sample["resps"][0][0]
+        num_words += len(page.split()) + page.count("\n")
+    return math.exp(-log_prob / num_words)
 
 
 def _loses_case_or_spaces(language_model) -> bool:

@@ -23,6 +23,7 @@ from tokenization.rows import metrics
 from tokenization.rows.labels import are_all_labelled
 from tokenization.wording import nearest, plain_name
 
+from .cloze import KINDS, cloze_request, cloze_task, load_cloze
 from .scoring import ContinuationScore, Scorer, ScoringRequest
 
 logger = logging.get_logger(__name__)
@@ -133,7 +134,9 @@ def _in_place(candidate: str, begins_sentence: bool) -> str:
 # `best_known`: the paper's figure 2, right, names "the state of the art with a single model" and prints no figures, so
 # these are the best earlier rows of its tables 3 (RACE, Story Cloze) and 4 (CoLA, SST-2). RACE's is of nine models
 # (Tay et al. 2018): its curves lie lower here. DPR's is of Peng et al. 2015, "Solving Hard Coreference Problems", and
-# the only one without a second source. BLiMP's is the agreement of individual people with its labels.
+# the only one without a second source. BLiMP's is the agreement of individual people with its labels. The Children's
+# Book Test's are the best before GPT-2 in table 3 of its paper, and for V and P the LSTM of Hill et al. 2016.
+_BEST_OF_CLOZE = {"cbt-ne": 0.823, "cbt-cn": 0.857, "cbt-v": 0.818, "cbt-p": 0.791}
 _BEST_OF_RACE = {"race": 0.533, "race-middle": 0.602, "race-high": 0.503}
 _HEURISTICS = [
     Heuristic(get_task("cola"), _sentences("sentence"), has_threshold=True, chance=0.0, best_known=0.35),
@@ -145,6 +148,10 @@ _HEURISTICS = [
     Heuristic(get_task("story_cloze"), _story, content=("context",), best_known=0.776),
     Heuristic(DPR, _pronoun, best_known=0.764),
     # Of equal scores the first is chosen, so they count as a wrong answer.
+    *(
+        Heuristic(cloze_task(name), cloze_request, score="total", chance=0.1, best_known=best_known)
+        for name, best_known in _BEST_OF_CLOZE.items()
+    ),
     Heuristic(BLIMP, _sentences(*BLIMP.columns["choices"]), score="total", right=1, best_known=0.886),
 ]
 HEURISTICS: dict[str, Heuristic] = {heuristic.task.name: heuristic for heuristic in _HEURISTICS}
@@ -193,7 +200,7 @@ def load_questions(
     """
     heuristic = get_heuristic(name)
     task = heuristic.task
-    splits = load_task(task, data_dir)
+    splits = load_cloze(task, data_dir) if task.name in KINDS else load_task(task, data_dir)
     split = _split_to_score(heuristic, splits)
     train_rows = []
     if heuristic.has_threshold or num_shots > 0:

@@ -247,6 +247,8 @@ def test_the_report_tells_chance_and_the_split_that_was_read(ours, data_dir, tmp
     tokens = sum(len(ours.tok_encode(sample["arguments"][0][0])) for sample in samples)
     total = sum(sample["resps"][0][0] for sample in samples)
     assert figures(results, "wikitext")["token_perplexity"][0] == pytest.approx(math.exp(-total / tokens))
+    words = sum(len(sample["doc"]["page"].split()) + sample["doc"]["page"].count("\n") for sample in samples)
+    assert figures(results, "wikitext")["word_perplexity_eol"][0] == pytest.approx(math.exp(-total / words))
     text = table(results, {"model": "a model"})
     assert "| arc_easy | test | 2 | 0 | acc |" in text
     assert "| 0.250 |\n" in text
