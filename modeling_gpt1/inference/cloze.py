@@ -70,8 +70,8 @@ def _read_questions(path: Path) -> Iterator[dict]:
         if len(sentences) != NUM_SENTENCES or answer not in options:
             raise UserError(
                 f"Question {number} of {path} has {len(sentences)} sentences and the answer {answer!r} among "
-                f"{len(options)} candidates, but needs {NUM_SENTENCES} numbered lines, and one with the question, tab, "
-                "answer, two tabs, and the candidates with | between them. Pass a file as it was released."
+                f"{len(options)} candidates, but needs {NUM_SENTENCES} numbered lines, and one with the question, a "
+                "tab, the answer, two tabs, and the candidates with | between them. Pass a file as it was released."
             )
         yield {"sentences": sentences, "question": question, "options": options, "label": options.index(answer)}
 
