@@ -73,12 +73,13 @@ def all_clients() -> dict[str, Client]:
 
 
 def make_base(environments: Path) -> Path:
-    """The environment of this package with its pins, which the clients' own see; made again where the pins changed."""
+    """The environment of this package with its pins, which the clients' own see. Other pins are installed into it."""
     folder = environments / "base"
     stamp = folder / "requirements.txt"
     wanted = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("setup.py", "constraints.txt"))
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        options = [] if stamp.exists() else ["--clear"]  # an interrupted one starts again
+        subprocess.run([sys.executable, "-m", "venv", *options, str(folder)], check=True)
         install(folder, folder, ["-c", "constraints.txt", "-e", "."])
         stamp.write_text(wanted, encoding="utf-8")
     return folder
