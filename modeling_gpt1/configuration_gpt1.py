@@ -158,6 +158,7 @@ class GPT1BaseConfig(PreTrainedConfig):
     start_token_id: int | None = None
     delimiter_token_id: int | None = None
     extract_token_id: int | None = None
+    speaker_token_ids: list[int] | None = None
     pad_token_id: int | None = None
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
@@ -308,6 +309,8 @@ class GPT1Config(GPT1BaseConfig):
         lm_coef (`float`): λ, weight of the auxiliary language-modelling loss in fine-tuning; 0 switches it off.
         start_token_id, delimiter_token_id, extract_token_id (`int`, *optional*): ids of the control tokens
             `[s]`, `[$]` and `[e]`, written by `add_control_tokens`.
+        speaker_token_ids (`list[int]`, *optional*): ids of the speakers' tokens of a dialogue model, its own and the
+            user's, written by `add_speaker_tokens`. `generate` adds each token's speaker as its type.
         pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): as in transformers; the paper's model has none,
             and a pre-trained one those of its tokenizer, 0.
 

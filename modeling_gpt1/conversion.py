@@ -72,6 +72,7 @@ FIELDS_OF_OURS = (
     "start_token_id",
     "delimiter_token_id",
     "extract_token_id",
+    "speaker_token_ids",
 )
 
 

@@ -556,6 +556,21 @@ class GPT1DoubleHeadsModelOutput(ModelOutput):
         )
 
 
+def speaker_types(input_ids: torch.LongTensor, config: GPT1Config) -> torch.LongTensor:
+    """The id of each token's speaker, `[B, T]`, from `input_ids [B, T]`.
+
+    A turn begins with the token of its speaker. The delimiter begins the model's reply, and what stands before the
+    first turn is the model's, too.
+    """
+    own_id, user_id = config.speaker_token_ids
+    is_own = (input_ids == own_id) | (input_ids == config.delimiter_token_id)
+    is_users = input_ids == user_id
+    places = torch.arange(input_ids.shape[1], device=input_ids.device)
+    last_own = torch.where(is_own, places, -1).cummax(-1).values
+    last_of_user = torch.where(is_users, places, -1).cummax(-1).values
+    return torch.where(last_of_user > last_own, user_id, own_id)
+
+
 class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
     """GPT-1 with the language-model head of pre-training: equations 1 and 2 of the paper.
 
@@ -647,8 +662,13 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         )
 
     def generate(self, inputs: torch.LongTensor | None = None, *args, **kwargs):
-        """As in transformers; on a CPU, warns once of a prompt that ends in [e], after which nothing was trained."""
+        """As in transformers; on a CPU, warns once of a prompt that ends in [e], after which nothing was trained.
+
+        A dialogue model reads the speaker of each token as its type, which pipelines and servers do not pass.
+        """
         input_ids = kwargs.get("input_ids") if inputs is None else inputs
+        if self.config.speaker_token_ids is not None and isinstance(input_ids, torch.Tensor):
+            kwargs.setdefault("token_type_ids", speaker_types(input_ids, self.config))
         if self._ends_in_extract_token(input_ids):
             logger.warning_once(
                 "A prompt ends with the extract token [e], and the model was not trained on any token after it. "

@@ -95,6 +95,7 @@ def plan_to_follow(
     input_ids: torch.Tensor | None,
     attention_mask: torch.Tensor | None,
     labels: torch.Tensor | None = None,
+    token_type_ids: torch.Tensor | None = None,
     **kwargs,
 ) -> Plan | None:
     """The plan on the batch's device; `None` if there is none, if it belongs to another batch, or if padding is read.
@@ -115,7 +116,7 @@ def plan_to_follow(
     if any(tensor.shape != plan.is_real.shape for tensor in given):
         logger.warning_once(refusal)
         return None
-    fits = belongs_to(plan, input_ids, attention_mask, labels)
+    fits = belongs_to(plan, input_ids, attention_mask, labels, token_type_ids)
     if not can_read(fits):
         torch._assert_async(fits, refusal)
     elif not fits:
@@ -140,14 +141,20 @@ def reads_padding(model: PreTrainedModel, **kwargs) -> bool:
 
 
 def belongs_to(
-    plan: Plan, input_ids: torch.Tensor, attention_mask: torch.Tensor | None, labels: torch.Tensor | None
+    plan: Plan,
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    labels: torch.Tensor | None,
+    token_type_ids: torch.Tensor | None = None,
 ) -> torch.BoolTensor:
     """Whether a plan was made for a batch of its shape, `[]`."""
     is_real = plan.is_real
     fits = is_real.all() if attention_mask is None else is_real.eq(attention_mask).all()
     if plan.row_is_shared is not None:  # what is shared must be equal
-        computed = input_ids.take(plan.token_index)[plan.packed_index]
-        fits = fits & (computed.eq(input_ids) | ~is_real).all()
+        for ids in (input_ids, token_type_ids):
+            if ids is not None:
+                computed = ids.take(plan.token_index)[plan.packed_index]
+                fits = fits & (computed.eq(ids) | ~is_real).all()
     if labels is not None:
         fits = fits & (labels.eq(IGNORED_LABEL) | is_real)[:, 1:].all()
     return fits
@@ -170,14 +177,14 @@ def packed_inputs(
     """Arguments for the decoder that follows a plan, with all that its attention needs; `input_ids [S, T]`.
 
     `None` if it computes padding, too: by the plan, by attention that cannot keep sequences apart, because it refuses
-    the length, or because the batch has more than its ids.
+    the length, or because the batch has more than its ids and token types.
     """
     config = model.config
     if plan is None or plan.token_index is None or not model.pack_sequences:
         return None
     if input_ids.shape[1] > config.max_position_embeddings:
         return None
-    others = (token_type_ids, position_ids, inputs_embeds, past_key_values)
+    others = (position_ids, inputs_embeds, past_key_values)
     if any(other is not None for other in others):
         return None
     way = way_of_packing(config) if model._supports_attention_backend else None
@@ -188,8 +195,10 @@ def packed_inputs(
         for_attention["attention_mask"] = {FULL_ATTENTION: None, SLIDING_ATTENTION: None}
     else:
         return None
-    tokens = input_ids.take(plan.token_index)[None]
-    return {"input_ids": tokens, "position_ids": plan.position_ids, **for_attention}
+    packed = {"input_ids": input_ids.take(plan.token_index)[None], "position_ids": plan.position_ids, **for_attention}
+    if token_type_ids is not None:
+        packed["token_type_ids"] = token_type_ids.expand_as(input_ids).take(plan.token_index)[None]
+    return packed
 
 
 def padded_inputs(plan: Plan | None, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -315,6 +324,9 @@ class Sequences:
             weights_of_tokens = weights.new_zeros(self.plan.num_tokens)
             weights_of_tokens.scatter_add_(0, self.packed_index.flatten(), weights.flatten())
             weights = weights_of_tokens[self.plan.target_tokens]
+            if self.lm_mask is not None and can_read(weights):  # the head computes only what the loss reads
+                is_read = weights > 0
+                places, sources, weights = places[is_read], sources[is_read], weights[is_read]
         elif self.plan is not None:
             places, sources = predicted_places(self.attention_mask, real_targets, self.plan.num_targets)
             weights = weights.flatten()[places]
@@ -384,8 +396,9 @@ def read_sequences(
         "inputs_embeds": flat("inputs_embeds", inputs_embeds, length, config.hidden_size),
     }
     positions = last_attended(mask, length) if mc_token_ids is None else flat("mc_token_ids", mc_token_ids)
-    plan = plan_to_follow(model, plan, inputs["input_ids"], mask, **kwargs)
-    packed = packed_inputs(model, plan, inputs["input_ids"], token_type_ids=token_type_ids, position_ids=position_ids)
+    types = inputs["token_type_ids"]
+    plan = plan_to_follow(model, plan, inputs["input_ids"], mask, token_type_ids=types, **kwargs)
+    packed = packed_inputs(model, plan, inputs["input_ids"], token_type_ids=types, position_ids=position_ids)
     # Padding that is left out has no hidden states of its own.
     if can_read(given) or (packed is not None and mc_token_ids is not None):
         check_choices(is_present)

@@ -7,7 +7,7 @@ from .batches.block_collator import BlockCollator
 from .batches.plan import BatchPlan
 from .batches.traversal_collator import TraversalCollator
 from .corpus.blocks import pack_documents
-from .text.control_tokens import add_control_tokens
+from .text.control_tokens import add_control_tokens, add_speaker_tokens
 from .text.joining import capitalise, join_continuation, join_words
 from .text.tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 
@@ -55,6 +55,7 @@ __all__ = [
     "GPT1Tokenizer",
     "TraversalCollator",
     "add_control_tokens",
+    "add_speaker_tokens",
     "capitalise",
     "join_continuation",
     "join_words",

@@ -3,6 +3,7 @@ r"""Continues texts with a GPT-1 language model, in the terminal or in batches.
     gpt1 generate out/books
     gpt1 generate out/books --prompts "it was" "the old farmer" --num_return_sequences 3
     gpt1 generate out/books --prompt_file prompts.txt --temperature 0 --output_file texts.jsonl
+    gpt1 generate out/dialogue --chat --persona "i have a dog ." "i live in rome ."
 
 Batches are written as a JSON object a line, `{"prompt": …, "continuations": […]}`. A continuation begins with the
 space that it needs behind its prompt: both put together are the text. See docs/generate.md.
@@ -23,7 +24,7 @@ from tokenization.file_kinds import to_utf8
 
 from .. import GPT1Int8Config, continue_prompts
 from ..families import family_to_generate
-from ..inference.generation import encode_prompts
+from ..inference.generation import encode_prompts, reply_to
 from ..storage.reading import one_save
 from .models import OpenedModel, open_output, opening, read_with_model
 from .rows import check_unknown
@@ -38,6 +39,9 @@ class GenerationArguments(OpenedModel):
 
     prompts: list[str] = HfArg(default_factory=list, help="Texts to continue. Default: ask for them in the terminal.")
     prompt_file: str | None = HfArg(default=None, help="File with a prompt per line.")
+    chat: bool = HfArg(default=False, help="Talk with a dialogue model: a line of the input is a message.")
+    persona: list[str] = HfArg(default_factory=list, help="Sentences of the model's persona, for --chat.")
+    persona_file: str | None = HfArg(default=None, help="File with a sentence of the persona per line, for --chat.")
     output_file: str | None = HfArg(default=None, help="New file for the texts, as JSON lines. Default: the terminal.")
     batch_size: int = HfArg(default=8, help="Prompts per batch.")
     max_new_tokens: int = HfArg(default=40, help="Maximum length of a continuation, in tokens.")
@@ -55,7 +59,24 @@ class GenerationArguments(OpenedModel):
     def __post_init__(self):
         if not 0 < self.top_p <= 1:
             raise UserError(f"--top_p is {self.top_p}. Pass a number above 0, up to 1.")
+        self._check_chat()
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
+
+    def _check_chat(self) -> None:
+        """Refuses flags that do not go with a chat, or that need one."""
+        if self.chat:
+            others = {
+                "--prompts": self.prompts,
+                "--prompt_file": self.prompt_file,
+                "--output_file": self.output_file,
+                "--num_return_sequences": self.num_return_sequences != 1,
+            }
+            given = [flag for flag, value in others.items() if value]
+            if given:
+                raise UserError(f"--chat answers each message of the input with one reply. Leave {given[0]} out.")
+        elif self.persona or self.persona_file:
+            flag = "--persona" if self.persona else "--persona_file"
+            raise UserError(f"{flag} is for a conversation. Add --chat, or leave it out.")
 
     def choose_device(self) -> None:
         if self.device is not None or self.dtype != "int8":  # int8 chooses its own
@@ -94,17 +115,55 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
     return model, family.open_tokenizer(args.model)
 
 
-def read_prompts(path: Path) -> list[str]:
+def read_lines(flag: str, path: Path, thing: str) -> list[str]:
+    """The lines of a file that are not blank, each a `thing`."""
     if path.suffix in TABLES:
-        raise UserError(f"--prompt_file {path} is a table, but a file with a prompt per line is needed. Write one.")
+        raise UserError(f"{flag} {path} is a table, but a file with a {thing} per line is needed. Write one.")
     # Other characters that end lines may stand in a text.
     try:
-        prompts = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+        lines = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
     except UnicodeDecodeError as error:
-        raise UserError(f"--prompt_file {path} is not UTF-8 text. {to_utf8(path, error)}") from error
-    if not prompts:
-        raise UserError(f"--prompt_file {path} has no prompts. Write one per line.")
-    return prompts
+        raise UserError(f"{flag} {path} is not UTF-8 text. {to_utf8(path, error)}") from error
+    if not lines:
+        raise UserError(f"{flag} {path} has no {thing}s. Write one per line.")
+    return lines
+
+
+def read_persona(args: GenerationArguments) -> list[dict[str, str]]:
+    """The messages that a conversation begins with: the persona, if there is one."""
+    sentences = list(args.persona)
+    if args.persona_file:
+        sentences += read_lines("--persona_file", Path(args.persona_file), "sentence")
+    if not sentences:
+        return []
+    return [{"role": "system", "content": " ".join(sentence.strip() for sentence in sentences)}]
+
+
+def chat(model, tokenizer, messages: list[dict[str, str]], args: GenerationArguments) -> None:
+    """Answers messages from the terminal until an empty line or the end of the input."""
+    print("Type a message; an empty line quits.")
+    messages = list(messages)
+    try:
+        while sys.stdin is not None and (text := input("> ")):
+            messages.append({"role": "user", "content": text})
+            try:
+                (reply,) = reply_to(model, tokenizer, messages, **args.generation)
+            except UserError as error:  # a message that is too long
+                messages.pop()
+                print(error)
+            else:
+                messages.append({"role": "assistant", "content": reply})
+                print(reply)
+    except EOFError:
+        print()
+
+
+def check_talks(model: str, tokenizer: PreTrainedTokenizerBase) -> None:
+    if tokenizer.chat_template is None:
+        raise UserError(
+            f"--model {model} has no chat template, so it is no dialogue model. Pass a folder that "
+            "examples/dialogue.py has written, or leave --chat out."
+        )
 
 
 def talk(model, tokenizer, args: GenerationArguments) -> None:
@@ -139,10 +198,15 @@ def main(arguments: list[str]) -> None:
     args = read_with_model("generate", arguments)
     prompts = list(args.prompts)
     if args.prompt_file:
-        prompts += read_prompts(Path(args.prompt_file))
+        prompts += read_lines("--prompt_file", Path(args.prompt_file), "prompt")
+    persona = read_persona(args)
     with one_save(args.model), opening(f"--model {args.model}"):
         model, tokenizer = open_model(args)
     set_seed(args.seed)
+    if args.chat:
+        check_talks(args.model, tokenizer)
+        chat(model, tokenizer, persona, args)
+        return
     if not prompts:
         talk(model, tokenizer, args)
         return

@@ -1,7 +1,7 @@
 """Continues texts with a language model: prompts in, continuations out, ended by tokens or by strings."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
@@ -9,6 +9,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from tokenization import capitalise, join_continuation, join_words
 from tokenization.errors import UserError
+from tokenization.text.conversations import encode_conversation
 from tokenization.text.tokenization_gpt1 import NEWLINE
 
 SHOWN_CHARACTERS = 60  # of a prompt, in an error
@@ -108,9 +109,83 @@ def continue_prompts(
     prompts = list(prompts)
     stop = [stop] if isinstance(stop, str) else list(stop or ())
     encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens)
+    texts = _continue_ids(model, tokenizer, encoded, max_new_tokens, stop, streamer, **options)
+    num_texts = len(texts) // len(prompts)
+    continuations = []
+    for number, prompt in enumerate(prompts):
+        of_prompt = texts[number * num_texts : (number + 1) * num_texts]
+        continuations.append([join_to_prompt(tokenizer, text, prompt, capitals) for text in of_prompt])
+    return continuations
+
+
+def reply_to(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, str]],
+    max_new_tokens: int = 40,
+    stop: str | Sequence[str] = (),
+    capitals: bool = False,
+    **options,
+) -> list[str]:
+    """Replies to a conversation, as the tokenizer's chat template writes it. What messages spell stays text.
+
+    The oldest messages behind the persona are left out where the model has too few positions for all.
+
+    Args:
+        model ([`GPT1ForCausalLM`]): in evaluation mode.
+        tokenizer ([`GPT1Tokenizer`]): of the same folder, with a chat template.
+        messages: dictionaries with `role` ("system", "user" or "assistant") and `content`; the last is the user's.
+        max_new_tokens, stop, capitals, options: as in [`continue_prompts`].
+
+    Returns:
+        `num_return_sequences` replies.
+
+    Raises:
+        ValueError: the tokenizer has no chat template; the persona and the last message alone are too long; the last
+            message is no UTF-8 text.
+    """
+    stop = [stop] if isinstance(stop, str) else list(stop or ())
+    ids = encode_recent_messages(model, tokenizer, messages, max_new_tokens)
+    texts = _continue_ids(model, tokenizer, [ids], max_new_tokens, stop, **options)
+    if tokenizer.backend_tokenizer.token_to_id(NEWLINE) is not None:  # words and punctuation of GPT-1 are apart
+        texts = [join_words(text) for text in texts]
+    return [capitalise(text) if capitals else text for text in texts]
+
+
+def encode_recent_messages(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], room: int
+) -> list[int]:
+    """The ids of a conversation and of what begins a reply; `room` is the number of tokens that are left for it."""
+    last = messages[-1]["content"]
+    check_is_text("message", last)
+    positions = model.config.max_position_embeddings
+    personas = [message for message in messages if message["role"] == "system"]
+    turns = [message for message in messages if message["role"] != "system"]
+    ids = []
+    for first in range(len(turns)):
+        if turns[first]["role"] != "user":
+            continue
+        ids = encode_conversation(tokenizer, [*personas, *turns[first:]], add_generation_prompt=True)
+        if len(ids) + room <= positions:
+            return ids
+    raise UserError(
+        f"The persona and the message {_shown(last)!r} have {len(ids)} tokens and `max_new_tokens` is {room}, but the "
+        f"model has only {positions} positions (`max_position_embeddings`). Shorten one of them."
+    )
+
+
+def _continue_ids(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    encoded: list[list[int]],
+    max_new_tokens: int,
+    stop: list[str],
+    streamer: BaseStreamer | None = None,
+    **options,
+) -> list[str]:
+    """The decoded continuations of prompts, up to what ends them."""
     inputs = tokenizer.pad({"input_ids": encoded}, padding_side="left", return_tensors="pt").to(model.device)
     prompt_length = inputs["input_ids"].shape[1]
-
     tokens = tokens_that_stop(tokenizer)
     end_ids = _own_end_ids(model) + [tokens[string] for string in stop if string in tokens]
     at_strings = StopAtStrings(tokenizer, [string for string in stop if string not in tokens], prompt_length)
@@ -125,16 +200,12 @@ def continue_prompts(
     )
 
     new_ids = sequences[:, prompt_length:].tolist()
-    num_texts = len(new_ids) // len(prompts)
-    continuations = []
-    for number, prompt in enumerate(prompts):
-        of_prompt = []
-        for ids in new_ids[number * num_texts : (number + 1) * num_texts]:
-            kept = _before_end(ids, end_ids)
-            text = at_strings.cut(_decode_behind(tokenizer, encoded[number], kept))
-            of_prompt.append(join_to_prompt(tokenizer, text, prompt, capitals))
-        continuations.append(of_prompt)
-    return continuations
+    num_texts = len(new_ids) // len(encoded)
+    texts = []
+    for place, ids in enumerate(new_ids):
+        kept = _before_end(ids, end_ids)
+        texts.append(at_strings.cut(_decode_behind(tokenizer, encoded[place // num_texts], kept)))
+    return texts
 
 
 def tokens_that_stop(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
@@ -161,9 +232,8 @@ def encode_prompts(
     positions = model.config.max_position_embeddings
     encoded = []
     for prompt in prompts:
-        shown = textwrap.shorten(prompt, SHOWN_CHARACTERS, placeholder="…")
-        if any("\ud800" <= letter <= "\udfff" for letter in prompt):  # as Python reads a byte that is no text
-            raise UserError(f"The prompt {shown!r} is not UTF-8 text. Write it in UTF-8.")
+        check_is_text("prompt", prompt)
+        shown = _shown(prompt)
         ids = tokenizer(prompt, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
         if not ids:
             raise UserError(f"The prompt {shown!r} contains no token, but the model continues from one. Add a word.")
@@ -174,6 +244,17 @@ def encode_prompts(
             )
         encoded.append(ids)
     return encoded
+
+
+def check_is_text(name: str, text: str) -> None:
+    """Refuses a text with what Python reads for a byte that is not text."""
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise UserError(f"The {name} {_shown(text)!r} is not UTF-8 text. Write it in UTF-8.")
+
+
+def _shown(text: str) -> str:
+    """The beginning of a text, for an error."""
+    return textwrap.shorten(text, SHOWN_CHARACTERS, placeholder="…")
 
 
 def join_to_prompt(tokenizer, text: str, prompt: str, capitals: bool = False) -> str:

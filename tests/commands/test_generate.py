@@ -117,7 +117,7 @@ def test_only_a_newline_ends_a_prompt_of_a_file(tmp_path):
     """Other characters at which `str.splitlines` ends a line stand in texts. Excel writes a mark at the beginning."""
     prompts = ["it\u2028was", "chapter\x0cone", "it\x85was"]
     (tmp_path / "prompts").write_bytes(("\ufeff" + "\r\n".join(["", *prompts, ""])).encode())
-    assert generate.read_prompts(tmp_path / "prompts") == prompts
+    assert generate.read_lines("--prompt_file", tmp_path / "prompts", "prompt") == prompts
 
 
 def test_prompts_are_checked_before_the_first_is_continued(run, monkeypatch):

@@ -66,6 +66,25 @@ def test_targets_chosen_by_the_caller_are_packed_exactly(tiny_model):
     assert f"`lm_mask` needs shape {size} here, but got" in refusal(model, **batch, lm_mask=lm_mask[..., 1:])
 
 
+def test_token_types_are_packed_exactly(tiny_model):
+    model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice")
+    batch = pad(ragged_choices())
+    types = torch.where(torch.arange(batch["input_ids"].shape[-1]) < 3, 90, 91).expand_as(batch["input_ids"])
+    assert_packed_equals_padded(model, {**batch, "token_type_ids": types})
+    assert_packed_equals_padded(model, {**batch, "token_type_ids": types[..., :1]})
+    difference = model(**batch, token_type_ids=types).loss - model(**batch).loss
+    assert difference.abs() > 0.01
+
+
+def test_a_plan_of_other_token_types_in_a_shared_context_is_refused(tiny_model, warnings):
+    model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice")
+    batch = pad(ragged_choices())
+    batch["token_type_ids"] = torch.arange(batch["input_ids"].shape[1])[:, None].expand_as(batch["input_ids"]) + 1
+    found, expected = results(model, planned(batch))[0], results(model, batch)[0]
+    torch.testing.assert_close(found, expected, atol=0, rtol=0)
+    assert len(warnings) == 1
+
+
 @pytest.mark.parametrize("pack_sequences", [True, False])
 def test_a_sequence_that_is_read_in_its_padding_is_refused(tiny_model, pack_sequences):
     """Packed, padding has no place of its own: another example's first token was read there."""
@@ -272,12 +291,11 @@ def test_a_plan_that_stayed_behind_is_fetched_and_a_graph_follows_none(monkeypat
         lambda model, batch: batch.update(is_causal=False),
         lambda model, batch: setattr(model.config, "is_causal", False),
         lambda model, batch: setattr(model.get_input_embeddings(), "neftune_noise_alpha", 5.0),
-        lambda model, batch: batch.update(token_type_ids=torch.ones_like(batch["input_ids"])),
         lambda model, batch: batch.update(
             position_ids=torch.arange(batch["input_ids"].shape[-1]).expand_as(batch["input_ids"])
         ),
     ],
-    ids="switched off,eager,hidden states,not causal,never causal,NEFTune,token types,positions".split(","),
+    ids="switched off,eager,hidden states,not causal,never causal,NEFTune,positions".split(","),
 )
 def test_the_padded_way_is_taken_where_something_needs_it(tiny_model, change):
     model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice")

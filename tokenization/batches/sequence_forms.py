@@ -23,6 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import UserError
 from ..rows.traversals import ControlIds, Traversal, Traversed
 from ..text.control_tokens import encode_texts
+from ..text.conversations import WrittenChat
 from ..text.forms import FamilyForm
 
 Texts = list[str]
@@ -68,7 +69,14 @@ class ControlForm:
     ) -> tuple[dict[str, torch.Tensor], list[int]]:
         """`input_ids` and `attention_mask`, `[B, C, T]`, `mc_token_ids`, `[B, C]`, perhaps `choice_mask`, `[B, C]`."""
         encoded = iter(encode_texts(self.tokenizer, list(chain.from_iterable(rows))))
-        examples = [self._traverse([next(encoded) for _ in texts], max_length) for texts in rows]
+        examples = []
+        for texts in rows:
+            segments = [next(encoded) for _ in texts]
+            if any(isinstance(text, WrittenChat) for text in texts):
+                length = self.longest([len(segment) for segment in segments])
+                if length > max_length:
+                    raise UserError(too_long(length, max_length))
+            examples.append(self._traverse(segments, max_length))
         batch = self._pad([example.sequences for example in examples], pad_to_multiple_of or 1)
         return batch, [example.num_shared for example in examples]
 
@@ -97,6 +105,14 @@ class ControlForm:
         if not lengths.all():
             batch["choice_mask"] = torch.from_numpy(lengths > 0)
         return batch
+
+
+def too_long(length: int, max_length: int) -> str:
+    """Refuses a conversation: its end, which the reply answers, must not be cut."""
+    return (
+        f"A conversation with its reply has {length} tokens, but `max_length` is {max_length}. Leave out its oldest "
+        "messages."
+    )
 
 
 class OtherForm:

@@ -19,9 +19,10 @@ from ..errors import UserError
 from ..rows.columns import HIDDEN_LABEL, IGNORED_LABEL, PLACE, column_list
 from ..rows.traversals import TRAVERSALS, check_max_length, check_roles
 from ..text.control_tokens import CONTROL_TOKENS, check_tokenizer, encode_texts
+from ..text.conversations import WrittenChat, is_conversation, speaker_types, write_conversation
 from ..text.tokenization_gpt1 import GPT1Tokenizer
 from .plan import BatchPlan, plan_batch
-from .sequence_forms import ControlForm, OtherForm
+from .sequence_forms import ControlForm, OtherForm, too_long
 
 ROWS_READ_AT_ONCE = 1024  # by a check of a data set
 
@@ -47,7 +48,9 @@ class TraversalCollator:
             `premise`, `hypothesis`; `text_a`, `text_b`; `context`, `choices` and, if there is one, `question`;
             `label` may be left out for prediction. A role may name several columns: their texts are joined by a
             space; for `choices`, each is one choice. A column may hold a list of texts, which is read in the same way.
-            None after the last choice means that the row has fewer choices, and so does a blank column.
+            None after the last choice means that the row has fewer choices, and so does a blank column. A column may
+            also hold a conversation, a list of messages `{"role": …, "content": …}`, which the tokenizer's chat
+            template writes; see `add_speaker_tokens`.
         max_length: maximum tokens of a sequence, control tokens included.
         pad_to_multiple_of: the padded length is rounded up to a multiple of this.
         num_labels: the number of classes. If it is given, labels are checked against it.
@@ -56,6 +59,8 @@ class TraversalCollator:
         hidden_label: the value that marks an unlabelled row, -1 in the test sets of GLUE; a batch of such rows has no
             labels. Set None where -1 is a real value, as it may be in regression.
         both_orders: whether models of other families read a similarity pair in both orders, as GPT-1 always does.
+        lm_on_right_choice: whether the auxiliary loss reads the right choice alone, such as a dialogue's reply among
+            distractors. Labelled batches then have an `lm_mask`.
         plan: whether batches carry a [`BatchPlan`], which GPT-1's models follow. Set False for code that changes the
             masks of a batch or gives parts of it to several models.
 
@@ -83,6 +88,7 @@ class TraversalCollator:
     both_orders: bool = False
     plan: bool = True
     multi_label: bool = False
+    lm_on_right_choice: bool = False
 
     def __post_init__(self):
         check_tokenizer(self.tokenizer)
@@ -98,6 +104,10 @@ class TraversalCollator:
                 "`both_orders` is True, but only the traversal 'similarity' reads a pair in both orders, and this one "
                 f"is {self.traversal!r}. Leave `both_orders` out."
             )
+        if self.lm_on_right_choice and not self._kind.has_choices:
+            raise UserError(
+                f"`lm_on_right_choice` is True, but the traversal {self.traversal!r} has no choices. Leave it out."
+            )
         self._label_column = self.columns.get("label")
         if not isinstance(self._label_column, str | None):
             raise UserError(
@@ -110,6 +120,11 @@ class TraversalCollator:
             check_max_length(self.traversal, self.max_length, given_roles=self.columns)
             self._form = ControlForm(self.tokenizer, self._kind, self.columns)
         else:
+            if self.lm_on_right_choice:
+                raise UserError(
+                    "`lm_on_right_choice` is True, but only GPT-1's models have the auxiliary loss that it is for. "
+                    "Leave it out, or call `add_control_tokens(tokenizer, model)` first."
+                )
             self._form = OtherForm(self.tokenizer, self.traversal, self._kind, self.max_length, self.both_orders)
         # Of data sets that `check` has read, by fingerprint: a sampler asks for the same lengths.
         self._lengths: dict[str, Sequence[int]] = {}
@@ -120,12 +135,15 @@ class TraversalCollator:
         Returns:
             `input_ids` and `attention_mask`, `[B, T]` for classification and entailment, `[B, C, T]` otherwise; of
             other families also `[B, T]` for similarity without `both_orders`;
-            `mc_token_ids`, `[B]` or `[B, C]`, the position of `[e]`; of other families none, but `token_type_ids` if
-            the tokenizer has them;
+            `mc_token_ids`, `[B]` or `[B, C]`, the position of `[e]`; of other families none;
+            `token_type_ids`, like `input_ids`, if the tokenizer has speakers: the id of the token of each token's
+            speaker; of other families, if the tokenizer has them;
             `choice_mask`, bool `[B, C]`, only where the numbers of choices differ: False at an absent choice, whose
             tokens are all padding and whose `mc_token_ids` is 0; of other families, they repeat the first choice;
             `labels`, `[B]`, int64, or float32 for regression, `[B, K]` for `multi_label`, only where the rows have
             labels;
+            `lm_mask`, bool `[B, C, T]`, with `lm_on_right_choice` where there are labels: True at the right choice and
+            the `[e]` behind it;
             `plan`, the batch's [`BatchPlan`], for GPT-1.
 
         Raises:
@@ -137,6 +155,10 @@ class TraversalCollator:
         names = [f"Row {position} of the batch" for position in range(len(rows))]
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
         batch, num_shared = self._form.batch(texts, self.max_length, self.pad_to_multiple_of)
+        if self.is_of_gpt1:
+            token_type_ids = speaker_types(batch["input_ids"], self.tokenizer)
+            if token_type_ids is not None:
+                batch["token_type_ids"] = token_type_ids
         if self._form.num_sequences == 1:
             batch = {name: tensor.squeeze(1) for name, tensor in batch.items()}  # [B, 1, T] -> [B, T]
         given_labels = [row.get(self._label_column) for row in rows]
@@ -144,6 +166,8 @@ class TraversalCollator:
         labels = self._read_labels(given_labels, names, num_choices)
         if labels is not None:
             batch["labels"] = labels
+            if self.lm_on_right_choice:
+                batch["lm_mask"] = self._mask_of_right_choices(batch)
         if self.plan and num_shared is not None:  # last: some libraries take a batch's size from its first value
             batch["plan"] = plan_batch(batch["attention_mask"], num_shared)
         return batch
@@ -211,7 +235,17 @@ class TraversalCollator:
                         raise UserError(f"{name}: the text {text!r} has no tokens. Remove or correct the row.")
                 num_choices = len(of_row) - self._form.num_before_choices
                 length = self._form.longest([num_tokens[text] for text in of_row])
+                if length > self.max_length and any(isinstance(text, WrittenChat) for text in of_row):
+                    raise UserError(f"{name}: {too_long(length, self.max_length)}")
                 yield _CountedRow(name, row.get(self._label_column), num_choices, length)
+
+    def _mask_of_right_choices(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """True at the tokens of the right choice of each row, and at the `[e]` behind them: `[B, C, T]`."""
+        input_ids = batch["input_ids"]
+        is_behind_delimiter = (input_ids == self.tokenizer.delimiter_token_id).cumsum(-1).roll(1, -1) > 0
+        is_behind_delimiter[..., 0] = False
+        is_right = torch.arange(input_ids.shape[1]) == batch["labels"][:, None]
+        return is_behind_delimiter & batch["attention_mask"].bool() & is_right[..., None]
 
     def _read_labels(
         self, given: Sequence, names: Sequence[str], num_choices: Sequence[int], needed: bool | None = None
@@ -280,12 +314,29 @@ class TraversalCollator:
         """The row's texts that the tokenizer reads, those before the choices first."""
         texts = []
         for role in self._text_roles:
+            column = self.columns[role]
+            if isinstance(column, str) and is_conversation(row.get(column)):
+                texts.append(self._written(row[column], name))
+                continue
             values = self._values(row, role, name)
             others = [value for value in values if not isinstance(value, str)]
             text = others[0] if others else " ".join(values)  # what is no text is refused, and shown
             texts.append(self._checked(text, role, name))
         choices = self._choices(row, name) if self._kind.has_choices else []
         return self._form.arrange(texts, choices)
+
+    def _written(self, messages: Sequence[Mapping], name: str) -> WrittenChat:
+        """A conversation as the chat template writes it, without the start token, which begins every sequence."""
+        if not self.is_of_gpt1:
+            raise UserError(
+                f"{name}: a conversation needs a tokenizer with speakers, but this is a "
+                f"{type(self.tokenizer).__name__}. Call `add_speaker_tokens(tokenizer, model)` for a GPT-1, or write "
+                "the messages as one text."
+            )
+        for message in messages:
+            self._checked(message["content"], "the content of a message", name)
+        chat = write_conversation(self.tokenizer, messages)
+        return WrittenChat(chat.removeprefix(self.tokenizer.start_token), chat.mark)
 
     def _choices(self, row: Mapping, name: str) -> list[str]:
         column = self.columns["choices"]
@@ -324,7 +375,8 @@ class TraversalCollator:
             fault = "is empty"
         else:
             fault = f"holds {text!r} of type {type(text).__name__}, which is no text"
-        raise UserError(f"{name}: {role} (column {self.columns[role]!r}) {fault}. Remove or correct the row.")
+        place = f"{role} (column {self.columns[role]!r})" if role in self.columns else role
+        raise UserError(f"{name}: {place} {fault}. Remove or correct the row.")
 
 
 def _is_absent(choice: Any, may_be_blank: bool) -> bool:

@@ -11,6 +11,7 @@ from tokenizers import processors
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
+from .conversations import CHAT_TEMPLATE, SPEAKER_TOKENS, WrittenChat, encode_chats
 
 # The paper writes the delimiter as "$". That is a word of the vocabulary, and a dollar sign in text must stay text.
 CONTROL_TOKENS = {"start_token": "[s]", "delimiter_token": "[$]", "extract_token": "[e]"}
@@ -46,6 +47,56 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     """
     check_tokenizer(tokenizer)
     missing = {name: token for name, token in CONTROL_TOKENS.items() if getattr(tokenizer, f"{name}_id", None) is None}
+    _check_are_no_words(tokenizer, missing)
+    if model is not None:
+        _check_embeddings(model.config, tokenizer, num_missing=len(missing))
+    num_added = _add_to_tokenizer(tokenizer, missing)
+    if model is not None:
+        _add_to_model(model, tokenizer)
+    return num_added
+
+
+def add_speaker_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> int:
+    """Prepares a tokenizer and a model for dialogues: adds the control tokens, the speakers' tokens `<speaker1>` (the
+    model) and `<speaker2>` (the user), and a chat template, `[s] persona <speaker2> question [$] reply [e]`.
+
+    A given model's embeddings grow to match, as in [`add_control_tokens`]. Its configuration gets the speakers' ids,
+    by which `generate` knows who speaks, and `[e]` as its end of text. A message never becomes a speaker's token,
+    whatever it spells.
+
+    Args:
+        tokenizer: [`GPT1Tokenizer`] or another with a `backend_tokenizer`.
+        model (*optional*): the model to grow; one that already has the rows only gets the ids.
+
+    Returns:
+        `int`: number of tokens added to the tokenizer; 0 if it had them.
+
+    Raises:
+        ValueError: the sizes of the model's and the tokenizer's vocabulary do not match.
+
+    Examples:
+        >>> from tokenization import GPT1Tokenizer, add_speaker_tokens
+        >>> tokenizer = GPT1Tokenizer.train(iter(["Don't go."] * 2), num_merges=50)
+        >>> add_speaker_tokens(tokenizer)
+        5
+        >>> messages = [{"role": "system", "content": "I go."}, {"role": "user", "content": "Don't go."}]
+        >>> tokenizer.decode(tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"])
+        "[s]i go . <speaker2>do n't go . [$]"
+    """
+    num_control = add_control_tokens(tokenizer, model)
+    missing = {name: token for name, token in SPEAKER_TOKENS.items() if getattr(tokenizer, f"{name}_id", None) is None}
+    _check_are_no_words(tokenizer, missing)
+    num_speakers = _add_named_tokens(tokenizer, missing)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    if model is not None:
+        _grow(model, tokenizer)
+        model.config.speaker_token_ids = [getattr(tokenizer, f"{name}_id") for name in SPEAKER_TOKENS]
+        model.config.eos_token_id = tokenizer.extract_token_id
+    return num_control + num_speakers
+
+
+def _check_are_no_words(tokenizer: PreTrainedTokenizerBase, missing: dict[str, str]) -> None:
+    """Refuses a tokenizer in which a token that is to be added already is a piece of text."""
     words = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys()
     for token in missing.values():
         if token in words:
@@ -53,12 +104,6 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
                 f"{token} is an ordinary token of this tokenizer, so text could become the control token {token}. "
                 "Pass another tokenizer."
             )
-    if model is not None:
-        _check_embeddings(model.config, tokenizer, num_missing=len(missing))
-    num_added = _add_to_tokenizer(tokenizer, missing)
-    if model is not None:
-        _add_to_model(model, tokenizer)
-    return num_added
 
 
 def _check_embeddings(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, num_missing: int) -> None:
@@ -75,15 +120,12 @@ def _check_embeddings(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBa
 
 def _add_to_tokenizer(tokenizer: PreTrainedTokenizerBase, missing: dict[str, str]) -> int:
     """Adds the missing control tokens and what goes with them; the number of tokens that are new."""
-    known = tokenizer.SPECIAL_TOKENS_ATTRIBUTES
-    unknown = [name for name in CONTROL_TOKENS if name not in known]
-    tokenizer.SPECIAL_TOKENS_ATTRIBUTES = [*known, *unknown]
     new = dict(missing)
     if tokenizer.bos_token in (None, "<unk>"):
         new["bos_token"] = CONTROL_TOKENS["start_token"]
     if tokenizer.eos_token in (None, "<unk>"):
         new["eos_token"] = CONTROL_TOKENS["extract_token"]
-    num_added = tokenizer.add_special_tokens(new)
+    num_added = _add_named_tokens(tokenizer, new)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token  # the attention mask hides padding
     tokenizer.backend_tokenizer.post_processor = control_templates(tokenizer)
@@ -91,11 +133,23 @@ def _add_to_tokenizer(tokenizer: PreTrainedTokenizerBase, missing: dict[str, str
     return num_added
 
 
+def _add_named_tokens(tokenizer: PreTrainedTokenizerBase, tokens: dict[str, str]) -> int:
+    """Adds special tokens, each an attribute of the tokenizer; the number of tokens that are new."""
+    known = tokenizer.SPECIAL_TOKENS_ATTRIBUTES
+    tokenizer.SPECIAL_TOKENS_ATTRIBUTES = [*known, *[name for name in tokens if name not in known]]
+    return tokenizer.add_special_tokens(tokens)
+
+
+def _grow(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Grows the embeddings to the tokenizer's size."""
+    if len(tokenizer) > model.config.vocab_size:
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+
+
 def _add_to_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Grows the embeddings to the tokenizer's size; the configuration gets the ids."""
     config = model.config
-    if len(tokenizer) > config.vocab_size:
-        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    _grow(model, tokenizer)
     for name in CONTROL_TOKENS:
         setattr(config, f"{name}_id", getattr(tokenizer, f"{name}_id"))
     if config.pad_token_id is None:
@@ -191,7 +245,18 @@ def unknown_share(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> t
 
 
 def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
-    """The ids of texts alone: nothing is added to them, and none becomes a special token, whatever it spells."""
+    """The ids of texts alone: nothing is added to them, and none becomes a special token, whatever it spells.
+
+    In a [`WrittenChat`] the special tokens are those of its template.
+    """
+    chats = [text for text in texts if isinstance(text, WrittenChat)]
+    if chats:
+        ids_of_chats = iter(encode_chats(tokenizer, chats))
+        others = [text for text in texts if not isinstance(text, WrittenChat)]
+        ids_of_others = iter(encode_texts(tokenizer, others))
+        return [next(ids_of_chats if isinstance(text, WrittenChat) else ids_of_others) for text in texts]
+    if not texts:
+        return []
     encoding = tokenizer(
         texts, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
     )

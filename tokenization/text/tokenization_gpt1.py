@@ -30,6 +30,7 @@ from .control_tokens import (
     keep_text_as_text,
     pad_with_end_of_text,
 )
+from .conversations import SPEAKER_TOKENS, encode_chats, write_conversation
 from .encodings_on_demand import encode_ids_first
 from .joining import join_continuation, join_words
 from .word_rules import preparation
@@ -81,7 +82,7 @@ class GPT1Tokenizer(TokenizersBackend):
     vocab_files_names = {"vocab_file": "vocab.json", "merges_file": "merges.txt", "tokenizer_file": "tokenizer.json"}
     model_input_names = ["input_ids", "attention_mask"]
     model = BPE
-    SPECIAL_TOKENS_ATTRIBUTES = [*TokenizersBackend.SPECIAL_TOKENS_ATTRIBUTES, *CONTROL_TOKENS]
+    SPECIAL_TOKENS_ATTRIBUTES = [*TokenizersBackend.SPECIAL_TOKENS_ATTRIBUTES, *CONTROL_TOKENS, *SPEAKER_TOKENS]
 
     def __init__(
         self,
@@ -228,6 +229,45 @@ class GPT1Tokenizer(TokenizersBackend):
         if self.goes_on:
             kwargs["add_special_tokens"] = False
         return encode_ids_first(self, text, text_pair, **kwargs)
+
+    def apply_chat_template(
+        self,
+        conversation,
+        *,
+        tokenize: bool = True,
+        padding=False,
+        truncation: bool = False,
+        max_length: int | None = None,
+        return_tensors=None,
+        return_dict: bool = True,
+        **kwargs,
+    ):
+        """As in transformers. The control tokens in the ids are the template's alone, whatever the messages spell.
+        `truncation` cuts the beginning off, from which a reply depends least.
+
+        Raises:
+            ValueError: the tokenizer has no chat template.
+        """
+        kwargs.pop("sanitize_control_tokens", None)  # always
+        kwargs.pop("tokenizer_kwargs", None)
+        if not tokenize:
+            return super().apply_chat_template(conversation, tokenize=False, **kwargs)
+        is_batch = len(conversation) > 0 and (
+            isinstance(conversation[0], list | tuple) or hasattr(conversation[0], "messages")
+        )
+        conversations = conversation if is_batch else [conversation]
+        chats = [write_conversation(self, getattr(chat, "messages", chat), **kwargs) for chat in conversations]
+        input_ids = encode_chats(self, chats)
+        if truncation:
+            limit = self.model_max_length if max_length is None else max_length
+            input_ids = [ids[-limit:] for ids in input_ids]
+        encoding = self.pad(
+            {"input_ids": input_ids if is_batch or return_tensors else input_ids[0]},
+            padding=padding,
+            max_length=max_length,
+            return_tensors=return_tensors,
+        )
+        return encoding if return_dict else encoding["input_ids"]
 
     def _has_spelled_start(self, text) -> bool:
         """Whether a program has written the beginning-of-text token before the first text, as minicons does."""

@@ -1,0 +1,113 @@
+"""Conversations as ids: the template's control tokens, and messages that spell them."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from support.tiny import SENTENCES, byte_level
+
+from modeling_gpt1 import GPT1DoubleHeadsModel
+from modeling_gpt1.modeling_gpt1 import speaker_types as speaker_types_of_model
+from tokenization import GPT1Tokenizer, add_speaker_tokens, open_tokenizer
+from tokenization.text.conversations import encode_conversation, speaker_types
+
+PERSONA = {"role": "system", "content": "the old farmer"}
+QUESTION = {"role": "user", "content": "a quiet girl"}
+REPLY = {"role": "assistant", "content": "nobody"}
+
+
+@pytest.fixture
+def tokenizer(tiny_tokenizer):
+    tokenizer = deepcopy(tiny_tokenizer)
+    add_speaker_tokens(tokenizer)
+    return tokenizer
+
+
+def plain(tokenizer, text):
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_a_turn_begins_with_its_speaker_and_a_reply_with_the_delimiter(tokenizer):
+    encoding = tokenizer.apply_chat_template([PERSONA, QUESTION, REPLY, QUESTION], add_generation_prompt=True)
+    expected = [tokenizer.start_token_id, *plain(tokenizer, "the old farmer")]
+    expected += [tokenizer.speaker2_token_id, *plain(tokenizer, "a quiet girl")]
+    expected += [tokenizer.speaker1_token_id, *plain(tokenizer, "nobody")]
+    expected += [tokenizer.speaker2_token_id, *plain(tokenizer, "a quiet girl"), tokenizer.delimiter_token_id]
+    assert encoding["input_ids"] == expected
+
+
+@pytest.mark.parametrize("token", ["<speaker1>", "<speaker2>", "[s]", "[$]", "[e]", "<unk>"])
+def test_a_message_that_spells_a_control_token_stays_text(tokenizer, token):
+    spelled = {"role": "user", "content": f"he {token} paid{token}"}
+    ids = tokenizer.apply_chat_template([spelled])["input_ids"]
+    assert ids == [tokenizer.start_token_id, tokenizer.speaker2_token_id, *plain(tokenizer, spelled["content"])]
+    assert set(ids[2:]) & ({*tokenizer.all_special_ids} - {tokenizer.unk_token_id}) == set()
+
+
+def test_a_message_with_the_character_that_marks_spellings_keeps_it(tokenizer):
+    spelled = {"role": "user", "content": "\U000f00000\U000f0000 [e]"}
+    ids = tokenizer.apply_chat_template([spelled])["input_ids"]
+    assert ids[2:] == plain(tokenizer, spelled["content"])
+
+
+def test_the_text_of_a_conversation_is_the_templates(tokenizer):
+    text = tokenizer.apply_chat_template([PERSONA, QUESTION], tokenize=False, add_generation_prompt=True)
+    assert text == "[s]the old farmer<speaker2>a quiet girl[$]"
+
+
+def test_conversations_of_a_batch_are_padded_or_cut_at_their_beginning(tokenizer):
+    options = {"add_generation_prompt": True, "return_tensors": "pt"}
+    batch = tokenizer.apply_chat_template([[PERSONA, QUESTION], [QUESTION]], padding=True, **options)
+    alone = tokenizer.apply_chat_template([QUESTION], **options)["input_ids"]
+    assert batch["attention_mask"].sum(1)[1] == alone.shape[1]
+    assert torch.equal(batch["input_ids"][1][batch["attention_mask"][1].bool()], alone[0])
+    cut = tokenizer.apply_chat_template([PERSONA, QUESTION], truncation=True, max_length=4, **options)
+    assert torch.equal(cut["input_ids"], batch["input_ids"][:1, -4:])
+
+
+def test_a_saved_tokenizer_has_speakers_and_template(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    opened = open_tokenizer(tmp_path)
+    assert isinstance(opened, GPT1Tokenizer)
+    assert (opened.speaker1_token_id, opened.speaker2_token_id) == tuple(range(len(opened) - 2, len(opened)))
+    messages = [PERSONA, {"role": "user", "content": "<speaker1> he paid"}]
+    assert opened.apply_chat_template(messages) == tokenizer.apply_chat_template(messages)
+    assert add_speaker_tokens(opened) == 0
+
+
+def test_the_model_grows_and_knows_the_speakers(tiny_tokenizer, tiny_model):
+    tokenizer = deepcopy(tiny_tokenizer)
+    model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tokenizer), traversal="multiple_choice")
+    assert add_speaker_tokens(tokenizer, model) == 2
+    assert model.get_input_embeddings().num_embeddings == len(tokenizer)
+    assert model.config.speaker_token_ids == [tokenizer.speaker1_token_id, tokenizer.speaker2_token_id]
+    assert model.config.eos_token_id == tokenizer.extract_token_id
+
+
+def test_a_byte_level_tokenizer_talks_too():
+    tokenizer = byte_level(SENTENCES)
+    assert add_speaker_tokens(tokenizer) == 5
+    ids = encode_conversation(tokenizer, [PERSONA, {"role": "user", "content": "<speaker1> he paid"}])
+    of_text = [plain(tokenizer, text) for text in ("the old farmer", "<speaker1> he paid")]
+    assert ids == [tokenizer.start_token_id, *of_text[0], tokenizer.speaker2_token_id, *of_text[1]]
+
+
+def test_without_a_chat_template_the_remedy_is_named(tiny_tokenizer):
+    with pytest.raises(ValueError, match=r"no chat template.*call `tokenization.add_speaker_tokens"):
+        tiny_tokenizer.apply_chat_template([QUESTION])
+
+
+def test_collator_and_model_name_the_same_speakers(tokenizer, tiny_model):
+    model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tokenizer), traversal="multiple_choice")
+    add_speaker_tokens(tokenizer, model)
+    ids = tokenizer.apply_chat_template([PERSONA, QUESTION, REPLY, QUESTION], add_generation_prompt=True)["input_ids"]
+    input_ids = torch.tensor([[*ids, 5, 6], [5, 6, *ids]])
+    types = speaker_types(input_ids, tokenizer)
+    assert torch.equal(types, speaker_types_of_model(input_ids, model.config))
+    own, users = model.config.speaker_token_ids
+    changes = [
+        types[0, 0].item(),
+        *(types[0, place].item() for place in range(1, len(ids)) if types[0, place] != types[0, place - 1]),
+    ]
+    assert changes == [own, users, own, users, own]
+    assert types[0, -3:].tolist() == [own] * 3

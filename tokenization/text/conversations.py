@@ -1,0 +1,169 @@
+"""Conversations as token ids: the speakers' tokens are the chat template's alone, whatever the messages spell.
+
+The speakers are those of the dialogue model of Wolf et al. 2019, "TransferTransfo: A Transfer Learning Approach for
+Neural Network Based Conversational Agents": a token before each turn, and the speaker of each token as its type.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import UserError
+
+# The first speaks for the model and has its persona, the second for the user.
+SPEAKER_TOKENS = {"speaker1_token": "<speaker1>", "speaker2_token": "<speaker2>"}
+
+# A persona, as the content of a system message, stands before the first turn. A reply begins with the delimiter, as
+# the choices of the traversal "multiple_choice" do.
+CHAT_TEMPLATE = (
+    "{{ '[s]' }}"
+    "{% for message in messages %}"
+    "{% if message['role'] == 'user' %}{{ '<speaker2>' }}"
+    "{% elif message['role'] == 'assistant' %}{{ '<speaker1>' }}"
+    "{% endif %}"
+    "{{ message['content'] }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '[$]' }}{% endif %}"
+)
+
+CHARACTERS_FOR_PRIVATE_USE = range(0xF0000, 0xFFFFE)
+
+
+class WrittenChat(str):
+    """A conversation as a chat template writes it.
+
+    What spells a special token in it is that token. A message's own spelling of one is written as the token's number
+    between two `mark`s, a character that no message has.
+    """
+
+    mark: str
+
+    def __new__(cls, text: str, mark: str):
+        chat = super().__new__(cls, text)
+        chat.mark = mark
+        return chat
+
+
+def is_conversation(value: Any) -> bool:
+    """Whether a value is a list of messages: dictionaries with a role and a content."""
+    return (
+        isinstance(value, list | tuple)
+        and len(value) > 0
+        and all(isinstance(message, Mapping) and {"role", "content"} <= message.keys() for message in value)
+    )
+
+
+def write_conversation(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping], **options: Any) -> WrittenChat:
+    """The text of a conversation by the tokenizer's chat template.
+
+    Args:
+        tokenizer: has a chat template.
+        messages: dictionaries with `role` and `content`.
+        options: further arguments of transformers' `apply_chat_template`, such as `add_generation_prompt`.
+
+    Raises:
+        ValueError: the tokenizer has no chat template.
+    """
+    if tokenizer.chat_template is None and options.get("chat_template") is None:
+        raise UserError(
+            "The tokenizer has no chat template, which writes the messages of a conversation. Open the tokenizer of a "
+            "dialogue model, or call `tokenization.add_speaker_tokens(tokenizer, model)` before fine-tuning."
+        )
+    mark = _unused_character(messages)
+    marked = _marked(messages, special_tokens(tokenizer), mark)
+    # Not the override of a tokenizer's class, which calls this function.
+    text = PreTrainedTokenizerBase.apply_chat_template(tokenizer, marked, tokenize=False, **options)
+    return WrittenChat(text, mark)
+
+
+def encode_chats(tokenizer: PreTrainedTokenizerBase, chats: Sequence[WrittenChat]) -> list[list[int]]:
+    """The ids of written conversations: special tokens where the template has them, the rest as text."""
+    special = special_tokens(tokenizer)
+    tokens_of_chats = []
+    texts = []
+    for chat in chats:
+        pieces = _pattern_of(special).split(chat)
+        tokens_of_chats.append(pieces[1::2])  # between the texts
+        texts += [_unmarked(piece, special, chat.mark) for piece in pieces[::2]]
+    if not texts:
+        return []
+    encoding = tokenizer(
+        texts, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
+    )
+    id_lists = iter(encoding["input_ids"])
+    encoded = []
+    for tokens in tokens_of_chats:
+        ids = list(next(id_lists))
+        for token in tokens:
+            ids.append(tokenizer.convert_tokens_to_ids(token))
+            ids += next(id_lists)
+        encoded.append(ids)
+    return encoded
+
+
+def encode_conversation(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping], **options: Any) -> list[int]:
+    """The ids of a conversation. Arguments and errors are those of [`write_conversation`]."""
+    (ids,) = encode_chats(tokenizer, [write_conversation(tokenizer, messages, **options)])
+    return ids
+
+
+def speaker_types(input_ids: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> torch.Tensor | None:
+    """The speaker of each token, as the id of its token; `None` if the tokenizer has no speakers.
+
+    A turn begins with its speaker's token, and the reply, which the delimiter begins, is the first speaker's. So is
+    what stands before the first turn.
+
+    Args:
+        input_ids (`[…, T]`, int64): ids.
+        tokenizer: see `add_speaker_tokens`.
+
+    Returns:
+        `[…, T]`, int64.
+    """
+    first = getattr(tokenizer, "speaker1_token_id", None)
+    second = getattr(tokenizer, "speaker2_token_id", None)
+    if first is None or second is None:
+        return None
+    begins_first = (input_ids == first) | (input_ids == tokenizer.delimiter_token_id)
+    begins_second = input_ids == second
+    places = torch.arange(input_ids.shape[-1])
+    last_of_first = torch.where(begins_first, places, -1).cummax(-1).values
+    last_of_second = torch.where(begins_second, places, -1).cummax(-1).values
+    return torch.where(last_of_second > last_of_first, second, first)
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """All special tokens, also those without a name, the longest first."""
+    without_name = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+    return sorted({*tokenizer.all_special_tokens, *without_name}, key=lambda token: (-len(token), token))
+
+
+def _pattern_of(special: Sequence[str]) -> re.Pattern:
+    """Matches a special token; `split` keeps it."""
+    return re.compile(f"({'|'.join(map(re.escape, special))})")
+
+
+def _unused_character(messages: Sequence[Mapping]) -> str:
+    """A character that no message has."""
+    used = set(json.dumps(messages, ensure_ascii=False, default=str))
+    return next(chr(code) for code in CHARACTERS_FOR_PRIVATE_USE if chr(code) not in used)
+
+
+def _marked(value: Any, special: Sequence[str], mark: str) -> Any:
+    """A message or a part of one, in whose strings nothing spells a special token."""
+    if isinstance(value, str):
+        return _pattern_of(special).sub(lambda found: f"{mark}{special.index(found[0])}{mark}", value)
+    if isinstance(value, Mapping):
+        return {key: _marked(part, special, mark) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_marked(part, special, mark) for part in value]
+    return value
+
+
+def _unmarked(text: str, special: Sequence[str], mark: str) -> str:
+    """The text with the spellings that [`_marked`] has replaced."""
+    return re.sub(f"{mark}([0-9]+){mark}", lambda found: special[int(found[1])], text)
