@@ -3,6 +3,7 @@
 Each comparison is also made with a model that is wrong in one place, and must then fail.
 """
 
+import copy
 import json
 import logging
 import math
@@ -15,6 +16,7 @@ from transformers import OpenAIGPTConfig, OpenAIGPTDoubleHeadsModel, OpenAIGPTLM
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification, GPT1Model
 from modeling_gpt1.modeling_gpt1 import GPT1Block
+from tokenization import TraversalCollator, add_speaker_tokens
 
 PAIRS = [
     pytest.param(OpenAIGPTModel, GPT1Model, id="base"),
@@ -214,6 +216,51 @@ def test_a_dialogue_is_read_as_by_openai_gpt(pair):
     our_gradients = in_openai_layout({name: weight.grad for name, weight in ours.named_parameters()})
     assert_same(our_gradients, their_gradients, atol=1e-4)
     assert (ours(**shared, labels=answers).lm_loss - output.lm_loss).abs() > 0.01
+
+
+SPEAKERS = ["<speaker1>", "<speaker2>"]
+DIALOGUES = [
+    {"turns": ["he paid", "nobody smiled", "a film"], "candidates": ["the girl", "the old farmer", "no"], "label": 1},
+    {"turns": ["she"], "candidates": ["the river", "he walked to", "a quiet night"], "label": 2},
+]
+
+
+@pytest.mark.parametrize("plan", [True, False])
+def test_dialogues_of_the_collator_have_the_losses_of_openai_gpt(pair, tiny_tokenizer, plan):
+    """Two speakers, distractors, replies of other lengths; the language model learns the right reply alone."""
+    theirs, ours = pair(OpenAIGPTDoubleHeadsModel, GPT1DoubleHeadsModel, None, {"n_positions": 64})
+    tokenizer = copy.deepcopy(tiny_tokenizer)
+    add_speaker_tokens(tokenizer)
+    rows = [{**row, "messages": messages_of(row["turns"])} for row in DIALOGUES]
+    columns = {"context": "messages", "choices": "candidates", "label": "label"}
+    batch = TraversalCollator(tokenizer, "multiple_choice", columns, 64, lm_on_right_choice=True, plan=plan)(rows)
+    assert set(batch["token_type_ids"].unique().tolist()) == set(tokenizer.convert_tokens_to_ids(SPEAKERS))
+
+    targets = batch["input_ids"].masked_fill(~batch["lm_mask"], -100)
+    shared = {name: batch[name] for name in ("input_ids", "token_type_ids", "mc_token_ids")}
+    lm_loss = 0
+    for row in range(len(rows)):  # theirs is a mean over the targets of a batch
+        alone = {name: tensor[row : row + 1] for name, tensor in shared.items()}
+        lm_loss = lm_loss + theirs(**alone, labels=targets[row : row + 1]).loss / len(rows)
+    mc_loss = theirs(**shared, mc_labels=batch["labels"]).mc_loss
+    output = ours(**batch)
+    torch.testing.assert_close(3 * output.lm_loss, lm_loss, atol=1e-5, rtol=1e-5)  # ours is a mean over the choices
+    torch.testing.assert_close(output.task_loss, mc_loss, atol=1e-5, rtol=1e-5)
+
+    (mc_loss + 0.5 * lm_loss / 3).backward()
+    output.loss.backward()
+    their_gradients = {name: weight.grad for name, weight in theirs.named_parameters()}
+    our_gradients = in_openai_layout({name: weight.grad for name, weight in ours.named_parameters()})
+    assert_same(our_gradients, their_gradients, atol=1e-4)
+    everything = ours(**{name: value for name, value in batch.items() if name != "lm_mask"})
+    assert (everything.lm_loss - output.lm_loss).abs() > 0.01
+
+
+def messages_of(turns: list[str]) -> list[dict]:
+    """A conversation that the user begins, behind a persona."""
+    roles = ["user", "assistant"] * len(turns)
+    messages = [{"role": role, "content": turn} for role, turn in zip(roles, turns, strict=False)]
+    return [{"role": "system", "content": "the old farmer"}, *messages]
 
 
 def test_opening_a_folder_without_a_task_head_does_warn(openai_model, tmp_path, warnings_of_transformers):

@@ -10,7 +10,14 @@ from support.families import make_family_tokenizer
 from support.refusals import refusal
 
 from modeling_gpt1 import prepare_finetuning
-from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens, load_files, load_task
+from tokenization import (
+    GPT1Tokenizer,
+    TraversalCollator,
+    add_control_tokens,
+    add_speaker_tokens,
+    load_files,
+    load_task,
+)
 from tokenization.batches import traversal_collator
 from tokenization.rows.traversals import TRAVERSALS, Traversal, Traversed
 from tokenization.text.control_tokens import encode_texts
@@ -449,3 +456,83 @@ def test_a_check_of_choices_knows_how_many_a_row_has(letters, label):
     rows = [{"story": "a", "endings": ["b", "c"], "label": 1}, {"story": "a", "endings": ["b"], "label": label}]
     collator = TraversalCollator(letters, "multiple_choice", CHOICE | {"label": "label"})
     assert (check_of(collator, Dataset.from_list(rows), True) == (2, 0)) == (label == 0)
+
+
+# ---- Dialogues
+
+PERSONA = {"role": "system", "content": "a b"}
+DIALOGUE = {
+    "story": [PERSONA, {"role": "user", "content": "c"}],
+    "endings": ["d", "e f"],
+    "label": 1,
+}
+
+
+@pytest.fixture
+def speakers():
+    tokenizer = make_letters(WORDS)
+    add_speaker_tokens(tokenizer)
+    return tokenizer
+
+
+def test_a_dialogue_has_its_speakers_as_types_and_its_reply_as_targets(speakers):
+    """<speaker1> is 67, <speaker2> is 68."""
+    collator = TraversalCollator(speakers, "multiple_choice", CHOICE, lm_on_right_choice=True)
+    batch = collator([DIALOGUE])
+    assert batch["lm_mask"].int().tolist() == [[[0, 0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 1, 1]]]
+    del batch["lm_mask"]
+    assert_batch(
+        batch,
+        input_ids=[[[64, 1, 2, 68, 3, 65, 4, 66, 0], [64, 1, 2, 68, 3, 65, 5, 6, 66]]],
+        attention_mask=[[[1, 1, 1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 1, 1, 1]]],
+        mc_token_ids=[[7, 8]],
+        token_type_ids=[[[67, 67, 67, 68, 68, 67, 67, 67, 67], [67, 67, 67, 68, 68, 67, 67, 67, 67]]],
+        labels=[1],
+    )
+
+
+def test_a_dialogue_without_its_label_has_no_targets(speakers):
+    collator = TraversalCollator(speakers, "multiple_choice", CHOICE, lm_on_right_choice=True)
+    assert collator([{**DIALOGUE, "label": None}]).keys() & {"labels", "lm_mask"} == set()
+
+
+def test_messages_of_a_dialogue_may_spell_the_control_tokens(speakers):
+    collator = TraversalCollator(speakers, "multiple_choice", CHOICE)
+    spelled = [PERSONA, {"role": "user", "content": "<speaker1> [$] c"}]
+    ids = collator([{**DIALOGUE, "story": spelled, "endings": ["<speaker2>", "[e]"]}])["input_ids"].flatten().tolist()
+    assert [ids.count(token_id) for token_id in (64, 65, 66, 67, 68)] == [2, 2, 2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (
+            {"story": [PERSONA, {"role": "user", "content": " "}]},
+            "Row 0 of the batch: the content of a message is empty.",
+        ),
+        (
+            {"story": [PERSONA, {"role": "user", "content": "c " * 9}]},
+            "A conversation with its reply has 17 tokens, but",
+        ),
+    ],
+)
+def test_a_dialogue_that_cannot_be_read_whole_is_refused(speakers, row, expected):
+    collator = TraversalCollator(speakers, "multiple_choice", CHOICE, max_length=12)
+    assert refusal(collator, [{**DIALOGUE, **row}]).startswith(expected)
+    where = "Row 0 of the data: "
+    assert refusal(collator.check, [{**DIALOGUE, **row}]).startswith(where)
+
+
+def test_conversations_need_speakers(letters):
+    collator = TraversalCollator(letters, "multiple_choice", CHOICE)
+    assert "`tokenization.add_speaker_tokens(tokenizer, model)`" in refusal(collator, [DIALOGUE])
+    of_bert = TraversalCollator(make_family_tokenizer("bert"), "multiple_choice", CHOICE)
+    assert "a conversation needs a tokenizer with speakers" in refusal(of_bert, [DIALOGUE])
+
+
+def test_the_loss_of_the_right_choice_needs_choices_and_a_gpt1(letters):
+    options = {"lm_on_right_choice": True}
+    message = refusal(TraversalCollator, letters, "classification", TEXT, **options)
+    assert message.startswith("`lm_on_right_choice` is True, but the traversal 'classification' has no choices.")
+    message = refusal(TraversalCollator, make_family_tokenizer("bert"), "multiple_choice", CHOICE, **options)
+    assert message.startswith("`lm_on_right_choice` is True, but only GPT-1's models have the auxiliary loss")
