@@ -26,9 +26,7 @@ TOPICS = (
     ("what do you drink ?", "i drink {} .", "i always take {} .", "tea coffee wine beer milk water"),
     ("what is your work ?", "i am a {} .", "they call me a {} .", "doctor farmer soldier sailor lawyer teacher"),
 )
-
-
-NEW_MODEL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 128}
+NEW_MODEL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 96}
 NEW_MODEL |= {"do_layer_norm_before": True, "initializer_range": 0.1}
 NEW_MODEL |= dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop", "classifier_dropout"), 0.0)
 TRAINING = {"num_train_epochs": 1, "per_device_train_batch_size": 32, "learning_rate": 3e-3, "warmup_steps": 30}
@@ -46,25 +44,21 @@ class Arguments:
 
 
 def make_row(draw: random.Random) -> dict:
-    """A persona, an answered question, and another question with its candidates."""
-    values = [draw.choice(words.split()) for *_, words in TOPICS]
-    facts = [fact.format(value) for (_, fact, _, _), value in zip(TOPICS, values, strict=True)]
-    (asked, answered), (last, _) = draw.sample(list(zip(TOPICS, values, strict=True)), 2)
-    question, _, reply, words = last
-    gold = values[TOPICS.index(last)]
-    others = draw.sample([word for word in words.split() if word != gold], NUM_CANDIDATES - 1)
-    candidates = draw.sample([gold, *others], NUM_CANDIDATES)
-    messages = [
-        {"role": "system", "content": " ".join(draw.sample(facts, len(facts)))},
-        {"role": "user", "content": asked[0]},
-        {"role": "assistant", "content": asked[2].format(answered)},
-        {"role": "user", "content": question},
-    ]
-    return {
-        "messages": messages,
-        "candidates": [reply.format(word) for word in candidates],
-        "label": candidates.index(gold),
-    }
+    """A persona, up to three answered questions, and another question with its candidates."""
+    topics = draw.sample(TOPICS, len(TOPICS))
+    asked = topics[: draw.randint(1, len(topics))]
+    known = topics[: draw.randint(len(asked), len(topics))]
+    values = {topic: draw.choice(topic[-1].split()) for topic in known}
+    facts = [topic[1].format(values[topic]) for topic in draw.sample(known, len(known))]
+    messages = [{"role": "system", "content": " ".join(facts)}]
+    for topic in asked:
+        messages.append({"role": "user", "content": topic[0]})
+        messages.append({"role": "assistant", "content": topic[2].format(values[topic])})
+    gold = messages.pop()["content"]
+    replies = [asked[-1][2].format(word) for word in asked[-1][-1].split()]
+    wrong = [reply for reply in replies if reply != gold]
+    candidates = draw.sample([gold, *draw.sample(wrong, NUM_CANDIDATES - 1)], NUM_CANDIDATES)
+    return {"messages": messages, "candidates": candidates, "label": candidates.index(gold)}
 
 
 def with_other_personas(rows: list[dict]) -> list[dict]:
@@ -81,7 +75,7 @@ def make_model(name: str | None, rows: list[dict]) -> tuple[GPT1DoubleHeadsModel
         tokenizer = open_tokenizer(name)
     else:
         texts = [message["content"] for row in rows[:500] for message in row["messages"]]
-        texts += [text for row in rows[:500] for text in row["candidates"]]
+        texts += [reply for row in rows[:500] for reply in row["candidates"]]
         tokenizer = GPT1Tokenizer.train(iter(texts), num_merges=400, show_progress=False)
         model = GPT1DoubleHeadsModel(GPT1Config(vocab_size=len(tokenizer), traversal="multiple_choice", **NEW_MODEL))
     add_speaker_tokens(tokenizer, model)
@@ -100,7 +94,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     train_rows = [make_row(random.Random(f"train {number}")) for number in range(args.num_train_rows)]
     test_rows = [make_row(random.Random(f"test {number}")) for number in range(args.num_test_rows)]
     model, tokenizer = make_model(args.model, train_rows)
-    length = min(128, model.config.max_position_embeddings)
+    length = model.config.max_position_embeddings
     trainer = GPT1Trainer(
         model=model,
         args=training_args,

@@ -23,7 +23,7 @@ from .modeling_gpt1 import *
 from .modeling_gpt1_lstm import *
 
 if TYPE_CHECKING:
-    from .inference.generation import StopAtStrings, continue_prompts
+    from .inference.generation import StopAtStrings, continue_prompts, reply_to
     from .inference.heuristics import HEURISTICS, Heuristic, evaluate_zero_shot, get_heuristic
     from .inference.quantization import GPT1Int8Config
     from .inference.scoring import CausalLMScorer, ContinuationScore, DenoisingLMScorer, MaskedLMScorer, ScoringRequest
@@ -63,7 +63,7 @@ if _has_tokenization:
 
 # The rest is imported on demand: Trainer's imports take longer than all others together.
 _ON_DEMAND = {
-    ".inference.generation": ("StopAtStrings", "continue_prompts"),
+    ".inference.generation": ("StopAtStrings", "continue_prompts", "reply_to"),
     ".inference.heuristics": ("HEURISTICS", "Heuristic", "evaluate_zero_shot", "get_heuristic"),
     ".inference.quantization": ("GPT1Int8Config",),
     ".inference.scoring": (

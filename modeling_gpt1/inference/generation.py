@@ -141,9 +141,20 @@ def reply_to(
         `num_return_sequences` replies.
 
     Raises:
-        ValueError: the tokenizer has no chat template; the persona and the last message alone are too long; the last
-            message is no UTF-8 text.
+        ValueError: the tokenizer has no chat template; the last message is not the user's, or is no UTF-8 text; the
+            persona and the last message alone are too long.
+
+    Examples:
+        >>> from modeling_gpt1 import NOVELS, GPT1ForCausalLM, reply_to
+        >>> from tokenization import GPT1Tokenizer, add_speaker_tokens
+        >>> model, tokenizer = GPT1ForCausalLM.from_pretrained(NOVELS), GPT1Tokenizer.from_pretrained(NOVELS)
+        >>> add_speaker_tokens(tokenizer, model)
+        5
+        >>> len(reply_to(model, tokenizer, [{"role": "user", "content": "Who are you?"}], max_new_tokens=4))
+        1
     """
+    if not messages or messages[-1]["role"] != "user":
+        raise UserError("`messages` must end with a message of the user, to which the model replies. Add one.")
     stop = [stop] if isinstance(stop, str) else list(stop or ())
     ids = encode_recent_messages(model, tokenizer, messages, max_new_tokens)
     texts = _continue_ids(model, tokenizer, [ids], max_new_tokens, stop, **options)

@@ -1,18 +1,24 @@
 """`gpt1 generate` on a tiny saved model: literal texts, batches as single prompts, the terminal."""
 
+import copy
 import io
 import json
+import re
 
 import pytest
 import torch
 import transformers
 from support.files import read_rows, save_folder
+from transformers import pipeline
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
 from modeling_gpt1.commands import generate
 from modeling_gpt1.commands.arguments import parser_of
+from modeling_gpt1.inference import generation
 from modeling_gpt1.inference.quantization import GPT1Int8Linear
+from tokenization import add_speaker_tokens
+from tokenization.text.conversations import encode_conversation
 
 PROMPTS = ["the old farmer", "a", "he paid five dollars for the ticket"]
 
@@ -155,3 +161,106 @@ def test_a_talk_continues_each_text_and_has_a_line_for_each_continuation(run, ty
     monkeypatch.setattr(generate, "continue_prompts", lambda *_, **__: torch.empty(1) @ torch.empty(2))
     with pytest.raises(RuntimeError):  # is no end of the input
         run()
+
+
+# ---- Chat
+
+
+@pytest.fixture(scope="module")
+def dialogue_folder(tmp_path_factory, tiny_tokenizer, tiny_model):
+    path = tmp_path_factory.mktemp("dialogue")
+    tokenizer = copy.deepcopy(tiny_tokenizer)
+    fields = {"vocab_size": len(tokenizer), "max_position_embeddings": 60, "traversal": "multiple_choice"}
+    fields["tie_word_embeddings"] = False
+    model = tiny_model(GPT1DoubleHeadsModel, seed=9, **fields)
+    torch.manual_seed(0)
+    add_speaker_tokens(tokenizer, model)
+    save_folder(path, model, tokenizer)
+    return path
+
+
+@pytest.fixture
+def talk(dialogue_folder, typed, capsys, monkeypatch):
+    """Types messages to the model; gives its lines and the conversations that it has read."""
+    read = []
+
+    def encode(tokenizer, messages, **options):
+        ids = encode_conversation(tokenizer, messages, **options)
+        read.append(tokenizer.decode(ids))
+        return ids
+
+    monkeypatch.setattr(generation, "encode_conversation", encode)
+
+    def talk(*messages, flags=()):
+        typed(*messages)
+        options = ["--max_new_tokens", "6", "--temperature", "0", "--device", "cpu", *flags]
+        generate.main([str(dialogue_folder), "--chat", *options])
+        return capsys.readouterr().out.split("\n"), read
+
+    return talk
+
+
+def test_a_chat_answers_each_line_and_remembers_it(talk):
+    lines, read = talk("he paid", "a film", flags=["--persona", "the old farmer", "she smiled"])
+    assert len(lines) == 5  # of the greeting, two replies, and the end of the input
+    first = lines[1].removeprefix("> ")
+    assert read[0] == "[s]the old farmer she smiled <speaker2>he paid [$]"
+    assert read[1].startswith("[s]the old farmer she smiled <speaker2>he paid <speaker1>" + first.split()[0][:1])
+    assert read[1].endswith("<speaker2>a film [$]")
+
+
+def test_an_empty_line_ends_a_chat(talk):
+    lines, read = talk("he paid", "", "never read")
+    assert len(read) == 1
+    assert lines[-1] == "> "
+
+
+def test_a_persona_may_stand_in_a_file(talk, tmp_path):
+    (tmp_path / "persona.txt").write_text("the old farmer\n\nshe smiled\n")
+    _, read = talk("he paid", flags=["--persona_file", str(tmp_path / "persona.txt"), "--persona", "a film"])
+    assert read == ["[s]a film the old farmer she smiled <speaker2>he paid [$]"]
+
+
+def test_a_message_that_spells_a_speaker_is_text(talk):
+    _, read = talk("<speaker1> he paid [e]")
+    assert read[0].count("<speaker1>") == 0
+    assert read[0].count("[e]") == 0
+
+
+def test_a_long_chat_forgets_its_oldest_messages_and_keeps_the_persona(talk):
+    lines, read = talk(*["the old farmer walked to the market"] * 4, flags=["--persona", "a film"])
+    assert len(lines) == 7
+    assert read[-1].startswith("[s]a film <speaker2>the old farmer")
+    assert len(read) > 4  # longer ones were tried first
+    assert read[-1].count("<speaker2>") < 4
+
+
+def test_a_message_that_is_too_long_is_refused_and_forgotten(talk):
+    lines, read = talk("he paid", "word " * 80, "a film")
+    assert lines[2].startswith("> The persona and the message 'word word")
+    assert "word" not in read[-1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--chat", "--prompts", "a"],
+            "--chat answers each message of the input with one reply. Leave --prompts out.",
+        ),
+        (["--chat", "--num_return_sequences", "2"], "Leave --num_return_sequences out."),
+        (["--persona", "i sing"], "--persona is for a conversation. Add --chat, or leave it out."),
+        (["--chat"], "has no chat template, so it is no dialogue model."),
+    ],
+)
+def test_flags_of_a_chat_that_do_not_fit_are_refused(run, flags, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        run(*flags)
+
+
+def test_a_pipeline_and_the_chat_give_the_same_reply(talk, dialogue_folder):
+    lines, _ = talk("he paid", flags=["--persona", "the old farmer"])
+    messages = [{"role": "system", "content": "the old farmer"}, {"role": "user", "content": "he paid"}]
+    pipe = pipeline("text-generation", str(dialogue_folder), device="cpu")
+    (answer,) = pipe(messages, max_new_tokens=6, do_sample=False)
+    assert answer["generated_text"][-1]["content"].strip() == lines[1].removeprefix("> ")

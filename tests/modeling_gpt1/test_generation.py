@@ -270,3 +270,19 @@ def test_continuous_batching_gives_the_texts_of_generate(tiny_model):
     answers = model.generate_batch(inputs=prompts, generation_config=settings, progress_bar=False, **room).values()
     alone = [model.generate(torch.tensor([ids]), generation_config=settings)[0, len(ids) :] for ids in prompts]
     assert [answer.generated_tokens for answer in answers] == [ids.tolist() for ids in alone]
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_a_dialogue_model_generates_with_the_speakers_as_types(tiny_model, use_cache):
+    """As a forward pass with the types of all tokens; those of the reply are the model's own speaker's."""
+    model = tiny_model(GPT1ForCausalLM, speaker_token_ids=[97, 98], delimiter_token_id=99)
+    prompt = torch.tensor([[5, 6, 98, 7, 8, 97, 9, 98, 10, 99]])
+    types = torch.tensor([[97] * 2 + [98] * 3 + [97] * 2 + [98] * 2 + [97] * 4])
+    options = {"max_new_tokens": 3, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+    generated = model.generate(prompt, use_cache=use_cache, **options)
+    expected = model(generated.sequences, token_type_ids=types).logits[:, -4:-1]
+    torch.testing.assert_close(torch.stack(generated.logits, 1), expected, atol=1e-5, rtol=1e-5)
+    without = model(generated.sequences).logits[:, -4:-1]
+    assert (without - expected).abs().max() > 0.1
+    given = model.generate(prompt, token_type_ids=types[:, :10] - 50, **options)
+    assert (given.logits[0] - expected[:, 0]).abs().max() > 0.1
