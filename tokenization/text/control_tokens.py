@@ -79,9 +79,9 @@ def add_speaker_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
         >>> tokenizer = GPT1Tokenizer.train(iter(["Don't go."] * 2), num_merges=50)
         >>> add_speaker_tokens(tokenizer)
         5
-        >>> messages = [{"role": "system", "content": "I go."}, {"role": "user", "content": "Don't go."}]
+        >>> messages = [{"role": "system", "content": "Go."}, {"role": "user", "content": "Don't go."}]
         >>> tokenizer.decode(tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"])
-        "[s]i go . <speaker2>do n't go . [$]"
+        "[s]go . <speaker2>do n't go . [$]"
     """
     num_control = add_control_tokens(tokenizer, model)
     missing = {name: token for name, token in SPEAKER_TOKENS.items() if getattr(tokenizer, f"{name}_id", None) is None}
