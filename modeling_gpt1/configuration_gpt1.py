@@ -257,6 +257,11 @@ class GPT1BaseConfig(PreTrainedConfig):
             )
         if self.traversal is not None and self.traversal not in TRAVERSALS:
             raise UserError(f"Unknown traversal {self.traversal!r}. Choose one of {', '.join(TRAVERSALS)}.")
+        if self.speaker_token_ids is not None and len(self.speaker_token_ids) != 2:
+            raise UserError(
+                f"`speaker_token_ids` is {self.speaker_token_ids}, but it must be the ids of two tokens, the model's "
+                "own speaker and the user's. Call `tokenization.add_speaker_tokens(tokenizer, model)`."
+            )
         if not 0 <= self.lm_coef < float("inf"):
             raise UserError(
                 f"`lm_coef` is {self.lm_coef}, but the weight of the auxiliary loss must be a finite number of at "

@@ -6,8 +6,8 @@ r"""Answers requests over HTTP: continues texts by OpenAI's interface, or predic
     gpt1 serve out/reviews --port 8001
     curl http://127.0.0.1:8001/v1/classify -H "content-type: application/json" -d '{"rows": [{"text": "a fine film"}]}'
 
-A folder that `gpt1 finetune` wrote has /v1/classify, any other language model /v1/completions. Needs the extra
-`serve`. See docs/serve.md.
+A folder that `gpt1 finetune` wrote has /v1/classify, any other language model /v1/completions, and a dialogue model
+/v1/chat/completions, too. Needs the extra `serve`. See docs/serve.md.
 """
 
 from dataclasses import dataclass
@@ -59,11 +59,18 @@ def main(arguments: list[str]) -> None:
 
 
 def open_app(args: ServeArguments) -> "FastAPI":
-    """The server of a folder: for rows if it has a task head, otherwise for texts."""
+    """The server of a folder: for rows if it has a task head, but for texts and messages if it talks or has none."""
     from ..clients.serve import RowClassifier, language_model_app, task_app
 
     family = family_of_checkpoint(args.model)
-    if family.has_task(family.open_config(args.model)):
+    config = family.open_config(args.model)
+    is_dialogue_model = getattr(config, "speaker_token_ids", None) is not None
+    if is_dialogue_model and args.continuous_batching:
+        raise UserError(
+            f"--continuous_batching passes no speakers to the model, and {args.model} is a dialogue model, which "
+            "reads them. Leave it out."
+        )
+    if family.has_task(config) and not is_dialogue_model:
         return task_app(args.model, RowClassifier(args.model, args.device))
     family = family_to_generate(args.model)
     model = family.open_language_model(args.model, device_map=args.device)

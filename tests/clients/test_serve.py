@@ -6,13 +6,15 @@ import threading
 
 import httpx
 import pytest
+import torch
+from support.files import save_folder
 from support.finetuning import make_double_heads_model, make_letter_tokenizer
 
-from modeling_gpt1 import NOVELS, GPT1ForCausalLM
+from modeling_gpt1 import NOVELS, GPT1DoubleHeadsModel, GPT1ForCausalLM, reply_to
 from modeling_gpt1.commands import predict
 from modeling_gpt1.commands import serve as serve_command
 from modeling_gpt1.configuration_gpt1 import UserError
-from tokenization import GPT1Tokenizer
+from tokenization import GPT1Tokenizer, add_speaker_tokens, join_words
 from tokenization.errors import UserError as UserErrorOfCommands
 
 openai = pytest.importorskip("openai", reason="needs the extra `serve`")
@@ -251,3 +253,42 @@ def test_a_port_that_is_taken_is_an_error_with_its_number():
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=f"`port` {port}.*another `port`"):
             serve.run_server(serve.FastAPI(), "127.0.0.1", port)
+
+
+# ---- Dialogue models
+
+
+@pytest.fixture(scope="module")
+def dialogue_folder(novels, tmp_path_factory):
+    """A model with both heads and speakers."""
+    folder = tmp_path_factory.mktemp("dialogue")
+    tokenizer = GPT1Tokenizer.from_pretrained(NOVELS)
+    model = GPT1DoubleHeadsModel.from_pretrained(NOVELS, traversal="multiple_choice")
+    torch.manual_seed(0)
+    add_speaker_tokens(tokenizer, model)
+    save_folder(folder, model, tokenizer)
+    return folder
+
+
+def app_of(folder, **options):
+    return serve_command.open_app(serve_command.ServeArguments(model=str(folder), device="cpu", **options))
+
+
+def test_a_dialogue_model_answers_messages_as_the_chat_of_the_command(dialogue_folder):
+    messages = [
+        {"role": "system", "content": "i live in rome."},
+        {"role": "user", "content": "where do you live, <speaker1>?"},
+    ]
+    model = GPT1ForCausalLM.from_pretrained(dialogue_folder).eval()
+    tokenizer = GPT1Tokenizer.from_pretrained(dialogue_folder)
+    (expected,) = reply_to(model, tokenizer, messages, max_new_tokens=8, do_sample=False)
+    with Running(app_of(dialogue_folder)) as running:
+        answer = running.openai.chat.completions.create(
+            model=str(dialogue_folder), messages=messages, max_tokens=8, temperature=0
+        )
+    assert join_words(answer.choices[0].message.content) == expected
+
+
+def test_requests_that_are_computed_together_have_no_speakers(dialogue_folder):
+    with pytest.raises(UserErrorOfCommands, match="--continuous_batching passes no speakers"):
+        app_of(dialogue_folder, continuous_batching=True)

@@ -125,7 +125,7 @@ SIZES |= {"max_position_embeddings", "lstm_hidden_size", "sliding_window", "trai
 FRACTIONS = {"embd_pdrop", "resid_pdrop", "attn_pdrop", "classifier_dropout"}
 REAL = {"lm_coef", "layer_norm_epsilon", "initializer_range", *FRACTIONS}
 SWITCHES = {"do_layer_norm_before", "rescale_prenorm_residual", "use_cache", "tie_word_embeddings"}
-OPTIONAL = {"intermediate_size", "sliding_window", "trained_positions", "traversal", "columns"}
+OPTIONAL = {"intermediate_size", "sliding_window", "trained_positions", "traversal", "columns", "speaker_token_ids"}
 IDS = {f"{name}_token_id" for name in ("start", "delimiter", "extract", "pad", "bos", "eos")}
 
 
