@@ -19,9 +19,11 @@ from tokenization import GPT1Tokenizer, Task, TraversalCollator, load_files
 from tokenization import errors as tokenization_errors
 
 from ..configuration_gpt1 import UserError, has_choices, is_regression
+from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..families import family_of_checkpoint
 from ..inference.generation import encode_prompts, tokens_that_stop
 from ..inference.predictions import predict_rows
+from ..modeling_gpt1 import CACHE
 from ..training.preparation import prepare_finetuning
 
 if not is_serve_available():
@@ -74,7 +76,12 @@ def language_model_app(
         tokenizer: of the same folder.
         max_new_tokens: length of a continuation whose request names none.
         continuous_batching: compute requests that overlap together, from paged caches.
+
+    Raises:
+        UserError: `continuous_batching` with a model or a release of transformers that has no paged caches.
     """
+    if continuous_batching:
+        check_paged_caches(model)
     manager = OpenModels(name, model, tokenizer)
     room = ContinuousBatchingConfig(**ROOM_ON_CPU) if model.device.type == "cpu" else None
     state = Managers(tokenizer, continuous_batching=continuous_batching, cb_config=room)
@@ -90,6 +97,19 @@ def language_model_app(
     app.router.routes = [route for route in app.router.routes if route.path not in UNSERVED]
     answer_user_errors(app)
     return app
+
+
+def check_paged_caches(model: PreTrainedModel) -> None:
+    """Refuses a model that continuous batching cannot compute."""
+    if model.config.model_type == GPT1LSTMConfig.model_type:
+        raise UserError(
+            "The model is an LSTM, which has no cache of keys and values to share. Leave `continuous_batching` out."
+        )
+    if CACHE != "cache":
+        raise UserError(
+            f"`continuous_batching` needs transformers 5.24 or newer, but this is {transformers.__version__}. Install "
+            "that, or leave `continuous_batching` out."
+        )
 
 
 class OpenModels(ModelManager):
@@ -108,6 +128,12 @@ class OpenModels(ModelManager):
         """The model, whatever is asked for: the server opens no other."""
         opened = self.loaded_models[self.force_model]
         return opened.model, opened.processor
+
+    def list_models(self, cache_dir: str | None = None) -> list[dict]:
+        """The model for /v1/models; transformers 5.17 would list those of the hub's cache."""
+        return [describe_model(self.force_model)]
+
+    get_gen_models = list_models  # its name in transformers 5.17
 
 
 class Managers(GenerationState):
@@ -277,7 +303,7 @@ def task_app(name: str, classify: Callable[[list[dict]], list[dict]]) -> FastAPI
 
     @app.get("/v1/models")
     def models():
-        return JSONResponse({"object": "list", "data": [{"id": name, "object": "model", "created": 0}]})
+        return JSONResponse({"object": "list", "data": [describe_model(name)]})
 
     @app.get("/health")
     def health():
@@ -332,6 +358,11 @@ class RowClassifier:
 
 
 # ---- Both
+
+
+def describe_model(name: str) -> dict:
+    """A model's entry in the list of /v1/models."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": ""}
 
 
 def answer_user_errors(app: FastAPI) -> None:

@@ -5,8 +5,9 @@
     make clients CLIENTS=--rest                   # those without a result of today that passed
 
 A file has a docstring, REQUIREMENTS (what pip installs, with exact versions) and `main()`, which runs the client and
-returns figures with their bounds. Each runs in a virtual environment of its own, which is removed when the client has
-passed; this package with its pins lies in one that all see.
+returns figures with their bounds. IS_FREE and REMOVED are for a client whose requirements do not fit ours, or each
+other. Each runs in a virtual environment of its own, which is removed when the client has passed; this package with
+its pins lies in one that all see.
 
 Results go to benchmarks/results/<date>-clients.json, where those of clients not run now stay with their date.
 `python benchmarks/pages.py` then makes the table of docs/works-with.md.
@@ -30,6 +31,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 ENVIRONMENTS = ROOT / ".venv" / "clients"
 LIMIT = 1800  # seconds of one program
 COMMON = ("torch", "transformers")
+NAMES = ("REQUIREMENTS", "IS_FREE", "REMOVED")  # that a program may define
 # Not by the file's name: its folder would come first in sys.path, and minicons.py would be minicons.
 START = "import runpy; runpy.run_path({path!r}, run_name='__main__')"
 
@@ -44,6 +46,8 @@ class Client:
     requirements: tuple[str, ...]
     is_free: bool
     """Whether constraints.txt does not count, because the client needs other versions."""
+    removed: tuple[str, ...]
+    """Packages that pip installs with it, and that do not work there."""
 
     @property
     def name(self) -> str:
@@ -59,12 +63,12 @@ class Client:
 def read_client(path: Path) -> Client:
     """Reads a program without running it: what it imports is not installed here."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    constants = {"IS_FREE": False}
+    constants = {"IS_FREE": False, "REMOVED": ()}
     for statement in tree.body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in ("REQUIREMENTS", "IS_FREE"):
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in NAMES:
             constants[statement.targets[0].id] = ast.literal_eval(statement.value)
     title = ast.get_docstring(tree).partition(":")[0]
-    return Client(path, title, constants["REQUIREMENTS"], constants["IS_FREE"])
+    return Client(path, title, constants["REQUIREMENTS"], constants["IS_FREE"], constants["REMOVED"])
 
 
 def all_clients() -> dict[str, Client]:
@@ -96,6 +100,7 @@ def make_environment(client: Client, environments: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
     if client.is_free:
         install(base, folder, ["-e", ".", *client.requirements])
+        remove(base, folder, client.removed)
     else:
         (own,) = folder.glob("lib/python*/site-packages")
         (pinned,) = base.glob("lib/python*/site-packages")
@@ -106,9 +111,19 @@ def make_environment(client: Client, environments: Path) -> Path:
 
 def install(base: Path, folder: Path, requirements: list[str]) -> None:
     """Installs into an environment with the pip of the base."""
-    pip = [str(base / "bin" / "python"), "-m", "pip", "--python", str(folder / "bin" / "python")]
     options = ["--quiet", "--disable-pip-version-check", "--no-compile"]
-    subprocess.run([*pip, "install", *options, *requirements], cwd=ROOT, check=True)
+    subprocess.run([*pip_for(base, folder), "install", *options, *requirements], cwd=ROOT, check=True)
+
+
+def remove(base: Path, folder: Path, packages: tuple[str, ...]) -> None:
+    """Removes packages from an environment."""
+    if packages:
+        subprocess.run([*pip_for(base, folder), "uninstall", "--quiet", "--yes", *packages], cwd=ROOT, check=True)
+
+
+def pip_for(base: Path, folder: Path) -> list[str]:
+    """The pip of the base, for an environment."""
+    return [str(base / "bin" / "python"), "-m", "pip", "--python", str(folder / "bin" / "python")]
 
 
 def versions(python: Path, packages: tuple[str, ...]) -> dict[str, str]:

@@ -47,6 +47,13 @@ def test_a_client_passes_with_figures_that_are_all_held(line, has_passed):
     assert run.has_passed(line) is has_passed
 
 
+def test_a_program_may_name_packages_that_are_removed_again(tmp_path):
+    path = tmp_path / "tool.py"
+    path.write_text('"""A tool."""\nREQUIREMENTS = ("tool==1",)\nIS_FREE = True\nREMOVED = ("torchvision",)\n')
+    client = run.read_client(path)
+    assert (client.is_free, client.removed) == (True, ("torchvision",))
+
+
 def test_results_of_other_clients_stay_with_their_date(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "RESULTS", tmp_path)
     old = tmp_path / "2020-01-01-clients.json"

@@ -10,7 +10,14 @@ import torch
 from support.files import save_folder
 from support.finetuning import make_double_heads_model, make_letter_tokenizer
 
-from modeling_gpt1 import NOVELS, GPT1DoubleHeadsModel, GPT1ForCausalLM, reply_to
+from modeling_gpt1 import (
+    NOVELS,
+    GPT1DoubleHeadsModel,
+    GPT1ForCausalLM,
+    GPT1LSTMConfig,
+    GPT1LSTMForCausalLM,
+    reply_to,
+)
 from modeling_gpt1.commands import predict
 from modeling_gpt1.commands import serve as serve_command
 from modeling_gpt1.configuration_gpt1 import UserError
@@ -167,6 +174,22 @@ def test_continuous_batching_gives_the_same_text_whole_and_streamed(server, nove
         pieces = [chunk.choices[0].text for chunk in running.complete(max_tokens=20, stream=True)]
     assert whole == server.text(max_tokens=20)
     assert "".join(pieces) == whole
+
+
+def test_the_lstm_is_served_but_not_with_continuous_batching(novels):
+    _, tokenizer = novels
+    sizes = {"hidden_size": 16, "lstm_hidden_size": 16, "max_position_embeddings": 64}
+    model = GPT1LSTMForCausalLM(GPT1LSTMConfig(vocab_size=len(tokenizer), **sizes)).eval()
+    with pytest.raises(UserError, match="LSTM.*Leave `continuous_batching` out"):
+        serve.language_model_app("lstm", model, tokenizer, continuous_batching=True)
+    with Running(serve.language_model_app("lstm", model, tokenizer)) as running:
+        assert running.text(model="lstm") == greedy_text((model, tokenizer))
+
+
+def test_continuous_batching_needs_the_caches_of_transformers_5_24(novels, monkeypatch):
+    monkeypatch.setattr(serve, "CACHE", "past_key_values")
+    with pytest.raises(UserError, match="`continuous_batching` needs transformers 5.24"):
+        serve.language_model_app("novels", *novels, continuous_batching=True)
 
 
 def test_the_server_lists_its_model_and_has_no_route_to_unload_it(server):
