@@ -17,6 +17,7 @@ from transformers.quantizers import HfQuantizer, register_quantization_config, r
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 LARGEST = 127  # of symmetric 8-bit integers
+HEADS = ("score", "classifier", "qa_outputs")  # of tasks, for examples, tokens and answers
 ZERO = 128  # of the unsigned integers that FBGEMM takes as input
 
 
@@ -24,8 +25,8 @@ ZERO = 128  # of the unsigned integers that FBGEMM takes as input
 class GPT1Int8Config(QuantizationConfigMixin):
     """Linear layers in 8 bits, for the CPU: `from_pretrained(folder, quantization_config=GPT1Int8Config())`.
 
-    The layers of the blocks and the language-model head are quantised; embeddings, layer norms and task head stay as
-    they are. A quantised model can generate and score, but not train or be saved: save the original model.
+    The layers of the blocks and the language-model head are quantised; embeddings, layer norms and the heads of tasks
+    stay as they are. A quantised model can generate and score, but not train or be saved: save the original model.
     """
 
     def __init__(self, **kwargs):
@@ -39,7 +40,7 @@ class GPT1Int8Quantizer(HfQuantizer):
     def _process_model_after_weight_loading(self, model: PreTrainedModel, **kwargs) -> PreTrainedModel:
         for module in list(model.modules()):
             for name, child in module.named_children():
-                if isinstance(child, nn.Linear) and name != "score":
+                if isinstance(child, nn.Linear) and name not in HEADS:
                     setattr(module, name, GPT1Int8Linear(child))
         return model.requires_grad_(False)
 

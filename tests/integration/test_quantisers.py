@@ -13,7 +13,9 @@ from transformers.utils.quantization_config import FineGrainedFP8Config, Quantiz
 from modeling_gpt1 import (
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
+    GPT1ForQuestionAnswering,
     GPT1ForSequenceClassification,
+    GPT1ForTokenClassification,
     GPT1Trainer,
     GPT1TrainingArguments,
     prepare_finetuning,
@@ -58,7 +60,16 @@ def folder(tiny_model, plain_tokenizer, tmp_path):
     return str(tmp_path / "base")
 
 
-@pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClassification])
+WITH_HEADS = [
+    GPT1ForCausalLM,
+    GPT1DoubleHeadsModel,
+    GPT1ForSequenceClassification,
+    GPT1ForTokenClassification,
+    GPT1ForQuestionAnswering,
+]
+
+
+@pytest.mark.parametrize("model_class", WITH_HEADS)
 def test_a_quantiser_finds_the_layers_of_the_blocks_and_no_head(model_class, folder):
     found = model_class.from_pretrained(folder, quantization_config=LooksOnlyConfig()).found
     assert len(found) == LAYERS_OF_BLOCKS

@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1Int8Config
+from modeling_gpt1 import (
+    GPT1DoubleHeadsModel,
+    GPT1ForCausalLM,
+    GPT1ForQuestionAnswering,
+    GPT1ForTokenClassification,
+    GPT1Int8Config,
+)
 from modeling_gpt1.inference import quantization
 from modeling_gpt1.inference.quantization import GPT1Int8Linear
 
@@ -72,6 +78,16 @@ def test_which_layers_are_in_8_bits(tiny_model, tmp_path):
     assert [name for name, kind in kinds.items() if kind is not GPT1Int8Linear] == ["task_head.score"]
     assert len(kinds) == 2 * 6 + 2
     assert model.transformer.tokens_embed.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("model_class", "head"), [(GPT1ForTokenClassification, "classifier"), (GPT1ForQuestionAnswering, "qa_outputs")]
+)
+def test_the_heads_of_tokens_and_answers_stay_as_they_are(tiny_model, tmp_path, model_class, head):
+    saved = tiny_model(model_class)
+    saved.save_pretrained(tmp_path)
+    weight = open_int8(tmp_path, model_class).get_submodule(head).weight
+    assert torch.equal(weight, saved.get_submodule(head).weight)
 
 
 def test_int8_logits_are_near(tiny_model, folder):
