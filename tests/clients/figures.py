@@ -59,8 +59,13 @@ def lines_of(heading: str, page: str = "works-with.md") -> str:
 
 
 def run_lines(heading: str, page: str = "works-with.md", **names) -> dict:
-    """Runs the lines below a heading, with names that the page has from before; returns them with those defined."""
-    exec(compile(lines_of(heading, page), f"{page}: {heading}", "exec"), names)
+    """Runs the lines below a heading, with names that the page has from before; returns them with those defined.
+
+    They lie in a file of the working folder, since programs such as nnsight read the source of what they run.
+    """
+    path = Path("lines.py").resolve()
+    path.write_text(lines_of(heading, page), encoding="utf-8")
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
     return names
 
 
