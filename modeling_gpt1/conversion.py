@@ -96,8 +96,7 @@ def convert_checkpoint(
         OSError, SafetensorError: a file of a folder is missing or damaged.
     """
     source, output_dir = Path(source), Path(output_dir)
-    if output_dir.exists() and (not output_dir.is_dir() or any(output_dir.iterdir())):
-        raise UserError(f"{output_dir} is not an empty folder. Pass another output folder.")
+    check_is_new_folder(output_dir)
     if (source / SHAPES_NAME).is_file():
         model, tokenizer = read_release(source, num_attention_heads)
     else:
@@ -107,6 +106,12 @@ def convert_checkpoint(
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
     return model
+
+
+def check_is_new_folder(folder: Path) -> None:
+    """Refuses an output folder that has something in it."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} is not an empty folder. Pass another output folder.")
 
 
 def load(model_class: type[PreTrainedModel], folder: Path | None, **options) -> PreTrainedModel:

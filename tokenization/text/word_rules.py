@@ -169,7 +169,7 @@ def _remove(*patterns):
     return normalizers.Replace(Regex("|".join(patterns)), "")
 
 
-def _character_table():
+def character_table():
     """What single characters become: plain, standard width, set apart by spaces, or nothing."""
     table = {chr(code): "" for code in REMOVED}
     table |= {chr(code): unicodedata.normalize("NFKC", chr(code)) for code in range(0xFF01, 0xFFF0)}
@@ -229,7 +229,7 @@ def characters():
             for names, character in ENTITIES.items()
         ),
         normalizers.Replace(Regex(rf"{ESCAPE_CODES}|(?={MARK})"), REMOVED_BY_TABLE),
-        normalizers.Precompiled(_double_array(_character_table())),
+        normalizers.Precompiled(_double_array(character_table())),
         normalizers.NFC(),
     ]
 

@@ -118,7 +118,7 @@ def test_every_piece_alone_and_in_a_sentence(tokenizer, oracle, pool):
 
 
 def test_the_table_has_every_character_and_no_other():
-    table = word_rules._character_table()
+    table = word_rules.character_table()
     codes = [code for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
     expected = "x".join(table.get(chr(code), chr(code)) for code in codes)
     normalizer = normalizers.Precompiled(word_rules._double_array(table))

@@ -1,0 +1,127 @@
+"""The tokenizer's file for JavaScript: its rules, run by a regex engine that has all they need, give equal words."""
+
+import random
+import unicodedata
+
+import pytest
+import regex
+
+from tokenization.text.javascript import javascript_steps, javascript_tokenizer, to_javascript
+from tokenization.text.word_rules import character_table, preparation
+
+TEXTS = [
+    "'''Twas'' the 'nuff said,' he'd've \"quoted\" '90s 's boys' doin' rock'n'roll 'em. ''x '''x''y",
+    "$$#'5km. &x US$5.99 ..a ...b a.. a...b. '..c' #'s. '$'s 5m. 10mm²% 3kg's 10a.m. 12pm 5p.m.",
+    "Mr. Smith, Ph.D., met Dr.No at 5 p.m.Then e.g. I.B.M. vs. day.Mr.Smith end.The U.S.A. z.B. o.O K.",
+    "don't wouldn't've I'ma I'd. Id. wed. how'd'y c'mon y'all gonna gotta cannot theyllve WHAT'RE mustntve",
+    "x=y a:b a<b :D =3 >.< <3 2^3 foo.Bar a@b.co http://x.Yz/a?b=c#d www.Foo.com:80 me@x.com, o'clock",
+    "a\r\nb\r\n\r\n c \n \n\td\u00a0e\u2028 - -  - -~  ~ |  | || -- –— … …. “q” ‘r’ „s‚\n \n",
+    "&amp;amp; &lt;b &quot;hi&quot; it&#39;s &nbsp;x <b> &gt;\n&lt;i> AT&amp;T",
+    "ΟΔΥΣΣΕΥΣ ΣΑΣ Σ aΣ İstanbul ﬁne Ａ１！ ｱﾞ Ĳ ŉ Ǆ \ufeff\x00\x1b[31mred\x1b[0m \x80\x85\x99 e\u0301",
+    "\u0301a -\u0301 …\u0301 x\u200d \u200c-",
+    "☃☺\ufe0f 👍🏽 👨‍👩‍👧 🇩🇪 ©\ufe0f °C 30° F. ½ ² 漢字。「ひ」 한국어. אב عربي، हिन्दी।",
+    "<unk> [s] [$] [e] </w> the</w> {x} [y] (z) *a* _b_ +c+ ;d; !e? \\f ^g^ `h`",
+]
+SIGNS = [
+    *"'\"#&:<>.,;?!([_-~/|%$^\\aAIsmg019 \n",
+    "..",
+    "''",
+    "'s",
+    "US$",
+    "Mr",
+    "he",
+    "n't",
+    "km",
+    "\r\n",
+    "\u0301",
+    "☃",
+]
+
+
+@pytest.fixture(scope="module")
+def prepare():
+    """Prepares a text by the steps, as JavaScript runs them."""
+    steps = javascript_steps()
+    patterns = {step["pattern"]["Regex"]: None for step in steps if step["type"] == "Replace"}
+    for pattern in patterns:
+        patterns[pattern] = regex.compile(pattern)
+
+    def prepared(text: str) -> str:
+        for step in steps:
+            if step["type"] == "Prepend":
+                text = step["prepend"] + text
+            elif step["type"] == "Replace":
+                content = step["content"]
+                pattern = patterns[step["pattern"]["Regex"]]
+                text = pattern.sub(lambda found, content=content: content.replace("$&", found[0]), text)
+            elif step["type"] == "NFC":
+                text = unicodedata.normalize("NFC", text)
+            else:
+                text = text.lower()
+        return text
+
+    return prepared
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_is_prepared_as_by_the_native_rules(text, prepare):
+    assert prepare(text) == preparation().normalize_str(text)
+
+
+def test_random_signs_are_prepared_as_by_the_native_rules(prepare):
+    generator = random.Random(0)
+    texts = ["".join(generator.choices(SIGNS, k=generator.randint(1, 24))) for _ in range(300)]
+    assert [prepare(text) for text in texts] == [preparation().normalize_str(text) for text in texts]
+
+
+def test_every_character_of_the_table_becomes_the_same(prepare):
+    # Letters around it: no other rule changes a single sign between spaces.
+    text = "\n".join(f"x {character} x" for character in character_table())
+    assert prepare(text) == preparation().normalize_str(text)
+
+
+@pytest.mark.parametrize(
+    ("oniguruma", "javascript"),
+    [
+        (r"ab\Kc", "(?<=ab)c"),
+        (r"a|b\K", "a|(?<=b)"),
+        (r"\n(?:x|y\Kz)", r"\nx|(?<=\ny)z"),
+        (r"(?:(?<!\S)|\G)ab\K(?=c)", r"(?<=(?<!\P{White_Space})(?:ab)+)(?=c)"),
+        (r"(?!\G)(?=a)", "(?=a)"),
+        (r"\.++b", r"\.+(?!\.)b"),
+        ("(?>'a|''|b)", "(?:'a|(?!'a)''|b)"),
+        ("(?>(?:a|bc){0,24})", "(?:(?:a|bc){0,24})"),
+        (r"[\'\-\s]\-\x{1f3fb}\A\z.", "['\\-\\p{White_Space}]-\U0001f3fb(?<![\\s\\S])(?![\\s\\S])[^\\n]"),
+    ],
+)
+def test_a_part_that_javascript_lacks_is_rewritten(oniguruma, javascript):
+    assert to_javascript(oniguruma) == javascript
+
+
+def test_the_file_has_steps_that_javascript_knows(tokenizer):
+    steps = javascript_tokenizer(tokenizer)["normalizer"]["normalizers"]
+    assert {step["type"] for step in steps} == {"Prepend", "Replace", "NFC", "Lowercase"}
+
+
+def test_no_pattern_of_the_file_has_what_javascript_lacks(tokenizer):
+    steps = javascript_tokenizer(tokenizer)["normalizer"]["normalizers"]
+    patterns = [step["pattern"]["Regex"] for step in steps if step["type"] == "Replace"]
+    lacking = regex.compile(r"(?<!\\)(?:\\[KGAzhH]|\(\?>|[*+?}]\+|\\x\{)")
+    assert [pattern for pattern in patterns if lacking.search(pattern)] == []
+
+
+def test_words_are_split_at_spaces_by_a_pattern(tokenizer):
+    split = javascript_tokenizer(tokenizer)["pre_tokenizer"]
+    assert split == {"type": "Split", "pattern": {"Regex": " "}, "behavior": "Removed", "invert": False}
+
+
+def test_text_cannot_spell_a_control_token(with_control):
+    content = javascript_tokenizer(with_control)
+    assert content["added_tokens"] == []
+    assert content["model"]["vocab"]["[e]"] == with_control.extract_token_id
+
+
+def test_words_that_were_added_are_found_in_texts(tokenizer):
+    tokenizer.add_tokens(["Moby-Dick"])
+    (added,) = javascript_tokenizer(tokenizer)["added_tokens"]
+    assert (added["content"], added["normalized"]) == ("Moby-Dick", False)
