@@ -39,6 +39,7 @@ LINT = [IMPORT_LINTER, "mypy>=1.18", "ruff>=0.15", "transformers-mlinter>=0.1.5"
 DOCS = ["mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.30"]
 CLEAN = ["ftfy>=6.1"]
 PEFT = ["peft>=0.21"]
+ONNX = ["onnxruntime>=1.23", "onnxscript>=0.7"]
 PLAYGROUND = ["gradio>=6.31,<7"]
 SERVE = ["fastapi>=0.120", "openai>=2", "pydantic>=2", "uvicorn>=0.38"]
 # spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'. captum, minicons,
@@ -49,6 +50,7 @@ TEST = [
     *CLEAN,
     *PEFT,
     *REPRODUCE,
+    *ONNX,
     *SERVE,
     "captum>=0.9",
     "hypothesis>=6.140",
@@ -58,8 +60,6 @@ TEST = [
     "nbclient>=0.10",
     "nbformat>=5.10",
     "nnsight>=0.8",
-    "onnxruntime>=1.23",
-    "onnxscript>=0.7",
     "optuna>=4.5",
     "pytest>=9",
     "pytest-xdist>=3.6",
@@ -95,7 +95,7 @@ setup(
         "modeling_gpt1": ["py.typed", "gpt1-novels/*"],
         "tokenization": ["py.typed"],
         "modeling_gpt1.commands": ["accelerate/*.yaml", "presets.yaml"],
-        "modeling_gpt1.playground": ["look.*"],
+        "modeling_gpt1.playground": ["look.*", "browser/*"],
         "modeling_gpt1.reproduction": ["templates/*"],
     },
     entry_points={
@@ -126,6 +126,7 @@ setup(
         "plot": PLOT,
         "clean": CLEAN,
         "eval": EVAL,
+        "onnx": ONNX,
         "peft": PEFT,
         "playground": PLAYGROUND,
         "reproduce": REPRODUCE,

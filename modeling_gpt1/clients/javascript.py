@@ -1,4 +1,4 @@
-"""A folder for JavaScript: the tokenizer and an ONNX file, as `@huggingface/transformers` (transformers.js) opens them.
+"""A folder for JavaScript: tokenizer and ONNX file, as `@huggingface/transformers` (transformers.js) opens them.
 
 transformers.js chooses a class by `model_type`, and gpt1 is not among those that it knows. The folder says gpt2, whose
 class runs whatever stands in the ONNX file: the decoder with its post-layer-norm blocks, and a cache.
@@ -76,13 +76,14 @@ def check_is_language_model(source: str | os.PathLike) -> None:
     kind = config_dict.get("model_type")
     if kind != GPT1Config.model_type:
         raise UserError(
-            f"{source} is a {kind}, but JavaScript gets models of gpt1, openai-gpt and gpt2. Export others with optimum."
+            f"{source} is a {kind}, but only gpt1, openai-gpt and gpt2 are converted to JavaScript. Export other "
+            "models with optimum."
         )
     (architecture,) = config_dict.get("architectures") or ["GPT1ForCausalLM"]
     if architecture.endswith(("Classification", "MultipleChoice")):
         raise UserError(
-            f"{source} is a {architecture}, which continues no text. Pass a folder with a language-model head, such as "
-            "one of `gpt1 pretrain`."
+            f"{source} is a {architecture}, which continues no text. Pass a folder with a language-model head, such "
+            "as one of `gpt1 pretrain`."
         )
 
 
@@ -162,8 +163,8 @@ class StepWithCache(torch.nn.Module):
 def write_onnx(model: GPT1ForCausalLM, path: Path) -> None:
     """Writes the model as an ONNX file with a cache, for any batch and any length.
 
-    Inputs: `input_ids [B, T]`, `attention_mask [B, past + T]`, `past_key_values.N.key` and `.value` `[B, H, past, D/H]`,
-    empty at first. Outputs: `logits [B, T, V]` and `present.N.key` and `.value`.
+    Inputs: `input_ids [B, T]`, `attention_mask [B, past + T]`, and for each layer `past_key_values.N.key` and `.value`
+    `[B, H, past, D/H]`, empty at first. Outputs: `logits [B, T, V]` and `present.N.key` and `.value`.
     """
     config = model.config
     input_names, output_names = ["input_ids", "attention_mask"], ["logits"]
@@ -172,12 +173,13 @@ def write_onnx(model: GPT1ForCausalLM, path: Path) -> None:
             input_names.append(CACHE_INPUT.format(layer=layer, part=part))
             output_names.append(CACHE_OUTPUT.format(layer=layer, part=part))
     batch, past, length = 2, 3, 4  # of the example; those of the file are open
-    head_dim = config.hidden_size // config.num_attention_heads
+    cache_size = (batch, config.num_attention_heads, past, config.hidden_size // config.num_attention_heads)
     num_cached = len(input_names) - 2
     example = {
         "input_ids": torch.ones(batch, length, dtype=torch.long),
         "attention_mask": torch.ones(batch, past + length, dtype=torch.long),
-        "past_key_values": [torch.zeros(batch, config.num_attention_heads, past, head_dim)] * num_cached,
+        # A tensor for each: one that stands twice would be one input of the graph.
+        "past_key_values": [torch.zeros(cache_size) for _ in range(num_cached)],
     }
     sizes = {
         "input_ids": {0: BATCH, 1: LENGTH},

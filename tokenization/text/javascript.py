@@ -21,7 +21,7 @@ import re
 from dataclasses import dataclass
 
 from .tokenization_gpt1 import GPT1Tokenizer
-from .word_rules import ESCAPE_CODES, character_table, preparation
+from .word_rules import ESCAPE_CODES, character_table
 
 SYNTAX = frozenset("^$\\.*+?()[]{}|/")  # what JavaScript lets a backslash stand before, in Unicode mode
 ESCAPES = {
@@ -236,10 +236,10 @@ def _in_class(code: int) -> str:
     return character
 
 
-def javascript_steps() -> list[dict]:
-    """The preparation of text as steps that JavaScript runs: `Prepend`, `Replace`, `NFC`, `Lowercase`."""
+def javascript_steps(native_steps: list[dict]) -> list[dict]:
+    """The steps of a normalizer of `word_rules.py` that JavaScript runs: `Prepend`, `Replace`, `NFC`, `Lowercase`."""
     steps = []
-    for step in json.loads(preparation().__getstate__())["normalizers"]:
+    for step in native_steps:
         if step["type"] == "Precompiled":
             steps.extend(table_steps())
         elif step["type"] == "Replace" and step["pattern"]["Regex"].startswith(ESCAPE_CODES):
@@ -268,7 +268,8 @@ def javascript_tokenizer(tokenizer: GPT1Tokenizer) -> dict:
         else:
             texts_as_written.append(token)
     content["added_tokens"] = texts_as_written
-    content["normalizer"] = {"type": "Sequence", "normalizers": javascript_steps()}
+    native_steps = content["normalizer"]["normalizers"]
+    content["normalizer"] = {"type": "Sequence", "normalizers": javascript_steps(native_steps)}
     content["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": " "}, "behavior": "Removed", "invert": False}
     content["truncation"] = None
     content["padding"] = None

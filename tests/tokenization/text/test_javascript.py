@@ -1,5 +1,6 @@
 """The tokenizer's file for JavaScript: its rules, run by a regex engine that has all they need, give equal words."""
 
+import json
 import random
 import unicodedata
 
@@ -41,7 +42,7 @@ SIGNS = [
 @pytest.fixture(scope="module")
 def prepare():
     """Prepares a text by the steps, as JavaScript runs them."""
-    steps = javascript_steps()
+    steps = javascript_steps(json.loads(preparation().__getstate__())["normalizers"])
     patterns = {step["pattern"]["Regex"]: None for step in steps if step["type"] == "Replace"}
     for pattern in patterns:
         patterns[pattern] = regex.compile(pattern)
