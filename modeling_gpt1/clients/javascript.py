@@ -73,12 +73,6 @@ def convert_to_javascript(
 def check_is_language_model(source: str | os.PathLike) -> None:
     """Refuses a model that transformers.js could not continue texts with."""
     config_dict, _ = GPT1Config.get_config_dict(source)
-    kind = config_dict.get("model_type")
-    if kind != GPT1Config.model_type:
-        raise UserError(
-            f"{source} is a {kind}, but only gpt1, openai-gpt and gpt2 are converted to JavaScript. Export other "
-            "models with optimum."
-        )
     (architecture,) = config_dict.get("architectures") or ["GPT1ForCausalLM"]
     if architecture.endswith(("Classification", "MultipleChoice")):
         raise UserError(

@@ -65,7 +65,7 @@ async function write() {
 
 function speed(numRead, milliseconds) {
   const perSecond = (1000 * (numRead + written.length)) / milliseconds;
-  return `${written.length} tokens written, ${perSecond.toFixed(0)} tokens per second read or written`;
+  return `${written.length} tokens, ${perSecond.toFixed(0)} per second`;
 }
 
 function finish(message) {
@@ -80,7 +80,9 @@ function draw(words, prompt) {
   const spans = element("after").children;
   for (const [place, text] of texts.entries()) {
     const span = spans[place] ?? newSpan(place);
-    if (span.textContent !== text) span.textContent = text;
+    const word = text.replace(/^ /, "");
+    span.previousSibling.data = text.slice(0, text.length - word.length);
+    if (span.textContent !== word) span.textContent = word;
   }
 }
 
@@ -91,7 +93,7 @@ function newSpan(place) {
   span.style.setProperty("--surprise", `${Math.round(60 * Math.min(surprise, 1))}%`);
   span.title = percent(written[place].probability);
   span.addEventListener("pointerenter", () => explain(place));
-  element("after").append(span);
+  element("after").append(document.createTextNode(""), span); // the space before a word has no colour
   return span;
 }
 
