@@ -23,7 +23,7 @@ COMMANDS = {
     "zero-shot": "evaluate without fine-tuning, with the paper's heuristics",
     "surprisal": "write how unexpected each word of texts is, in bits",
     "push": "upload a run to the hub, and its saved checkpoints to branches",
-    "convert": "convert between OpenAI's release, openai-gpt and gpt1",
+    "convert": "convert between OpenAI's release, openai-gpt, gpt1 and JavaScript",
     "plot": "draw the curves of training runs",
     "reproduce": "run the paper's experiments and report them beside the paper's figures",
     "overlap": "report how much of a task's rows a pre-training text holds",

@@ -1,4 +1,4 @@
-"""Folders for JavaScript: their ONNX file gives the model's logits, and transformers.js, where it is there, its ids."""
+"""Folders for JavaScript: their ONNX file gives the model's logits, and transformers.js, where it is, its ids."""
 
 import json
 import os
