@@ -20,7 +20,7 @@ from support.wheel import copy_package
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAMS = ("python", "sh")
-SHOWN = ("bibtex", "r", "text", "yaml")
+SHOWN = ("bibtex", "html", "js", "r", "text", "yaml")
 FENCE = re.compile(r"(?:^<!-- not run: ([^\n]+) -->\n)?^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 MODULE = "modeling_gpt1.commands"
 # What a test cannot afford, and what it runs instead.
