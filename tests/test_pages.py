@@ -178,7 +178,7 @@ def test_commands_that_are_not_run_take_their_arguments(visit, monkeypatch):
     for arguments in given:
         # Without a GPU, Trainer takes half precision together with this flag only.
         parse([*arguments, "--use_cpu"] if {"--bf16", "--preset"} & {*arguments} else arguments, monkeypatch)
-    assert len(given) == 30
+    assert len(given) == 32
 
 
 def test_no_block_is_overlooked_and_what_is_made_smaller_stands_in_a_page():
