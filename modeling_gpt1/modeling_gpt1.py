@@ -667,6 +667,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         A dialogue model reads the speaker of each token as its type, which pipelines and servers do not pass.
         """
         input_ids = kwargs.get("input_ids") if inputs is None else inputs
+        # CODEPATH: dialogue models, which examples/dialogue.py trains, have speakers; openai-gpt and GPT-2 have none.
         if self.config.speaker_token_ids is not None and isinstance(input_ids, torch.Tensor):
             kwargs.setdefault("token_type_ids", speaker_types(input_ids, self.config))
         if self._ends_in_extract_token(input_ids):
