@@ -87,12 +87,11 @@ class CorpusArguments:
     """The text to train on, and to measure perplexity on."""
 
     train_files: list[str] = HfArg(
-        default_factory=list,
-        help="Text to train on: files, folders, or patterns such as books/*.txt; with --train_weights as name=files.",
+        default_factory=list, help="Text to train on: files, folders, or patterns such as books/*.txt."
     )
     train_weights: list[str] = HfArg(
         default_factory=list,
-        help="Shares of texts that --train_files names, such as en=0.7 nl=0.3. Default: each is read once an epoch.",
+        help="Shares of texts that --train_files names as name=files, such as en=0.7 nl=0.3. Default: all text, once.",
     )
     validation_files: list[str] = HfArg(
         default_factory=list, help="Text to measure perplexity on: files, folders or patterns."
@@ -196,16 +195,12 @@ class StartArguments(ModelArguments):
     family: str | None = HfArg(default=None, help="Architecture of a new model.", metadata={"choices": [*FAMILIES]})
     tokenizer: str | None = HfArg(
         default=None,
-        help="Kind of the tokenizer learnt from the text. Default: gpt1, the paper's, which lowers the case.",
+        help="Tokenizer to learn: gpt1 (the default), cased, bytes, wordpiece or characters.",
         metadata={"choices": [*TOKENIZER_KINDS]},
     )
-    num_merges: int | None = HfArg(
-        default=None, help="Merges of the tokenizer learnt from the text; not of characters. Default: 40000."
-    )
+    num_merges: int | None = HfArg(default=None, help="Merges of the learnt tokenizer. Default: 40000.")
     prompts: list[str] = HfArg(
-        default_factory=list,
-        help="Texts that each evaluation continues. Default: it was; with --tokenizer bytes, wordpiece or characters, "
-        "the beginning of the text.",
+        default_factory=list, help="Texts that each evaluation continues. Default: it was, or the text's beginning."
     )
 
     def __post_init__(self):
@@ -272,7 +267,6 @@ ARGUMENTS = (StartArguments, CorpusArguments, GPT1PretrainingArguments)
 BASICS = {
     "text": (
         "train_files",
-        "train_weights",
         "validation_files",
         "dataset_name",
         "dataset_config_name",
