@@ -95,9 +95,9 @@ def write_model_card(
 
 
 def facts_of_tokenizer(tokenizer: Any) -> dict[str, Any]:
-    """The card's fields about a tokenizer; none about something else, such as a feature extractor, or None."""
+    """The card's fields about a tokenizer; nothing of texts about a feature extractor, or None."""
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        return {}
+        return {"preparation": ""}
     if isinstance(tokenizer, GPT1Tokenizer):
         case = "in lower case" if tokenizer.do_lower_case else "with its capitals"
         preparation = f"text {case}, split into words by rules for English"

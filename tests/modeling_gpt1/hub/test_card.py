@@ -78,7 +78,7 @@ def test_the_card_of_a_run(tmp_path):
     settings = HYPER_PARAMETERS.replace("\n", " ").split(", ")
     for part in (
         "# me/tiny\n\nA GPT-1 model (GPT1DoubleHeadsModel, 30,242 parameters): the Transformer decoder of",
-        f"{FACTS_OF_A_RUN}| vocabulary | {trainer.model.config.vocab_size} |\n\n",
+        f"{FACTS_OF_A_RUN}| vocabulary | {trainer.model.config.vocab_size} |\n| tokenizer | ",
         "".join(f"| held-out | {name} | {value:.4f} |\n" for name, value in evaluated.items()),
         "Minimised: L3 = L2 + λ · L1 with λ = 0.5, where L2 is",
         "| value |\n|---|---|\n" + "".join(f"| {' | '.join(setting.rsplit(' ', 1))} |\n" for setting in settings),
