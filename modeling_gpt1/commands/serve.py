@@ -11,12 +11,14 @@ A folder that `gpt1 finetune` wrote has /v1/classify, any other language model /
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformers.hf_argparser import HfArg
 
 from tokenization.errors import UserError
 
+from .. import NOVELS
 from ..families import family_of_checkpoint, family_to_generate
 from ..storage.reading import one_save
 from .models import OpenedModel, opening, read_with_model
@@ -55,7 +57,13 @@ def main(arguments: list[str]) -> None:
 
     with one_save(args.model), opening(f"--model {args.model}"):
         app = open_app(args)
+    print(f"Requests call the model {served_name(args.model)}.", flush=True)
     run_server(app, args.host, args.port)
+
+
+def served_name(model: str) -> str:
+    """What requests call a model: as its folder or hub id was written."""
+    return Path(NOVELS).name if model == NOVELS else model
 
 
 def open_app(args: ServeArguments) -> "FastAPI":
@@ -71,12 +79,12 @@ def open_app(args: ServeArguments) -> "FastAPI":
             "reads them. Leave it out."
         )
     if family.has_task(config) and not is_dialogue_model:
-        return task_app(args.model, RowClassifier(args.model, args.device))
+        return task_app(served_name(args.model), RowClassifier(args.model, args.device))
     family = family_to_generate(args.model)
     model = family.open_language_model(args.model, device_map=args.device)
     tokenizer = family.open_tokenizer(args.model)
     return language_model_app(
-        args.model,
+        served_name(args.model),
         model.eval(),
         tokenizer,
         max_new_tokens=args.max_new_tokens,

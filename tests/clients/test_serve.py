@@ -258,6 +258,15 @@ def test_the_command_listens_on_the_loopback_and_says_where(monkeypatch, capsys)
     assert f"http://127.0.0.1:{port}." in capsys.readouterr().out
 
 
+def test_the_packaged_model_is_called_by_its_short_name(monkeypatch, capsys):
+    apps = []
+    monkeypatch.setattr(serve, "run_server", lambda app, host, port: apps.append(app))
+    serve_command.main(["gpt1-novels", "--device", "cpu"])
+    with Running(apps[0]) as running:
+        assert [model.id for model in running.openai.models.list()] == ["gpt1-novels"]
+    assert "Requests call the model gpt1-novels." in capsys.readouterr().out
+
+
 def test_the_command_serves_rows_where_the_folder_has_a_task_head(monkeypatch, tmp_path):
     save_task("classification", tmp_path)
     apps = []

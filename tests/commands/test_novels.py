@@ -50,6 +50,7 @@ NEEDED = {
     [
         *((command, "model") for command in ("finetune", "pretrain", "generate", "zero-shot", "evaluate", "predict")),
         ("surprisal", "model"),
+        ("serve", "model"),
         *[("finetune", "tokenizer_name"), ("reproduce", "model"), ("playground", "models"), ("convert", "source")],
     ],
 )

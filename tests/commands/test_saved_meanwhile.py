@@ -9,7 +9,7 @@ from support.files import write_rows
 from transformers import PreTrainedModel
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
-from modeling_gpt1.commands import evaluate, generate, predict, zero_shot
+from modeling_gpt1.commands import evaluate, generate, predict, serve, zero_shot
 from modeling_gpt1.playground import page
 from modeling_gpt1.storage.reading import one_save
 
@@ -20,6 +20,7 @@ COMMANDS = {
     "evaluate": lambda model, data: evaluate.main(
         ["--model", model, "--data_dir", data, "--tasks", "copa", "--output_dir", f"{data}/out"]
     ),
+    "serve": lambda model, data: serve.main([model]),
     "playground": lambda model, data: page.find_model({"model": model}, "model"),
 }
 

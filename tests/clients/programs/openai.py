@@ -20,8 +20,8 @@ def main() -> list[Figure]:
         try:
             address = re.search(r"http://[\d.]+:\d+", server.stdout.readline())[0]
             client = OpenAI(base_url=f"{address}/v1", api_key="none")
-            whole = [complete(client, NOVELS, prompt) for prompt in PROMPTS]
-            streamed = [stream(client, NOVELS, prompt) for prompt in PROMPTS]
+            whole = [complete(client, "gpt1-novels", prompt) for prompt in PROMPTS]
+            streamed = [stream(client, "gpt1-novels", prompt) for prompt in PROMPTS]
         finally:
             server.terminate()
     expected = texts_of_generate()
