@@ -18,21 +18,27 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
 
 # Names in a saved folder and in vLLM's model, as regular expressions. vLLM looks at them first: later rules of its own
-# would drop every name with `score.bias`. The task needs no language-model head.
-NAMES_OF_HEADS = {re.compile(r"^task_head\.score\."): "classifier.", re.compile(r"^lm_head\."): None}
+# would drop every name with `score.bias`. None leaves out the head that is not asked for.
+NAMES_OF_CLASSIFIER = {re.compile(r"^task_head\.score\."): "classifier.", re.compile(r"^lm_head\."): None}
+NAMES_OF_LANGUAGE_MODEL = {re.compile(r"^task_head\."): None}
 
 
-def check_served(config: PreTrainedConfig) -> None:
-    """Refuses a model that vLLM cannot run.
-
-    Raises:
-        UserError: the model is an LSTM, or reads several sequences for each example.
-    """
+def check_decoder(config: PreTrainedConfig) -> None:
+    """Refuses the LSTM, which has no attention for vLLM to compute, and dialogue models."""
     if config.model_type != GPT1Config.model_type:
         raise UserError(
             f"The model is of the type {config.model_type!r}, but vLLM runs the Transformer alone: it keeps keys and "
             "values of attention, and an LSTM has none. Use `gpt1 serve`, `gpt1 generate` or `gpt1 predict`."
         )
+    if config.speaker_token_ids is not None:
+        raise UserError(
+            "The model is a dialogue model, which reads with each token who says it (`speaker_token_ids`), but vLLM "
+            "passes tokens alone. Use `gpt1 serve`."
+        )
+
+
+def check_one_sequence(config: PreTrainedConfig) -> None:
+    """Refuses a classifier that reads several sequences for each example."""
     if config.traversal is not None and TRAVERSALS[config.traversal].num_sequences != 1:
         raise UserError(
             f"The model's traversal is {config.traversal!r}, which reads several sequences for each example, but vLLM "
@@ -44,8 +50,9 @@ class GPT1LanguageModel(TransformersForCausalLM):
     """Continues texts."""
 
     def __init__(self, *, vllm_config: "VllmConfig", prefix: str = ""):
-        check_served(vllm_config.model_config.hf_config)
+        check_decoder(vllm_config.model_config.hf_config)
         super().__init__(vllm_config=vllm_config, prefix=prefix)
+        self.hf_to_vllm_mapper |= WeightsMapper(orig_to_new_regex=NAMES_OF_LANGUAGE_MODEL)
 
 
 class GPT1Classifier(SupportsCrossEncoding, VllmModelForPooling, Base):
@@ -55,9 +62,10 @@ class GPT1Classifier(SupportsCrossEncoding, VllmModelForPooling, Base):
 
     def __init__(self, *, vllm_config: "VllmConfig", prefix: str = ""):
         model_config = vllm_config.model_config
-        check_served(model_config.hf_config)
+        check_decoder(model_config.hf_config)
+        check_one_sequence(model_config.hf_config)
         Base.__init__(self, vllm_config=vllm_config, prefix=prefix)
-        self.hf_to_vllm_mapper |= WeightsMapper(orig_to_new_regex=NAMES_OF_HEADS)
+        self.hf_to_vllm_mapper |= WeightsMapper(orig_to_new_regex=NAMES_OF_CLASSIFIER)
         with torch.device("meta"):
             task_model = AutoModelForSequenceClassification.from_config(model_config.hf_config)
         self.classifier = task_model.task_head.score

@@ -135,6 +135,16 @@ def test_without_the_names_of_heads_the_bias_is_lost(vllm):
     assert plain.hf_to_vllm_mapper.map_name("task_head.score.bias") is None
 
 
+def test_the_language_model_of_a_fine_tuned_folder_leaves_the_task_head_out(vllm):
+    model = make_double_heads_model("similarity", make_letter_tokenizer())
+    served = open_model(vllm, "GPT1ForCausalLM", model.config)
+    names = {name: served.hf_to_vllm_mapper.map_name(name) for name in model.state_dict()}
+    assert [name for name, mapped in names.items() if mapped is None] == [
+        "task_head.score.weight",
+        "task_head.score.bias",
+    ]
+
+
 def test_the_last_token_is_scored(vllm):
     assert class_of(vllm, "GPT1DoubleHeadsModel").default_seq_pooling_type == "LAST"
 
@@ -150,6 +160,13 @@ def test_a_traversal_of_several_sequences_is_refused(vllm, case):
 def test_the_lstm_is_refused(vllm, architecture):
     config = GPT1LSTMConfig(vocab_size=20, hidden_size=8, lstm_hidden_size=8, traversal="classification")
     with pytest.raises(UserError, match="type 'gpt1-lstm'.*gpt1 serve"):
+        open_model(vllm, architecture, config)
+
+
+@pytest.mark.parametrize("architecture", ["GPT1ForCausalLM", "GPT1DoubleHeadsModel"])
+def test_a_dialogue_model_is_refused(vllm, architecture):
+    config = make_small_config(vocab_size=20, traversal="multiple_choice", speaker_token_ids=[4, 5])
+    with pytest.raises(UserError, match="dialogue model.*gpt1 serve"):
         open_model(vllm, architecture, config)
 
 
