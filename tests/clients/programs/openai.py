@@ -1,4 +1,4 @@
-"""OpenAI's client: texts of `gpt1 serve`, whole and streamed, beside `generate`."""
+"""OpenAI client: texts of `gpt1 serve`, whole and streamed, beside `generate`."""
 
 import re
 import subprocess
