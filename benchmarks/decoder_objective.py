@@ -38,7 +38,7 @@ from modeling_gpt1 import NOVELS, GPT1TrainingArguments, TaskTrainer, prepare_fi
 from modeling_gpt1.conversion import convert_checkpoint
 from modeling_gpt1.families.opening import without_reports
 from modeling_gpt1.reproduction.baselines import score_baseline
-from modeling_gpt1.reproduction.scores import Scores, difference, estimate, resample
+from modeling_gpt1.reproduction.scores import Scores, constant_answer, difference, estimate, resample
 from modeling_gpt1.reproduction.training_rows import cut, drawn, has_failed, load_training_rows, loss_of_frequencies
 from modeling_gpt1.reproduction.tuning import TUNING_SEED, best_trial
 from modeling_gpt1.training.checkpoint import DivergenceError
@@ -279,6 +279,7 @@ def effects_of(cells: Sequence[dict]) -> list[dict]:
             "learning_rate": runs[0]["learning_rate"],
             "seeds": len(runs),
             "failed": len(runs) - len(scores),
+            "one_answer": round(constant_answer(runs[0]["answers"]["labels"], get_task(condition.task).metrics[0]), 4),
             "score": round(estimate(scores).value, 4) if scores else None,
             "by_seed": {str(seed): round(of_seed[0], 4) for seed, of_seed in sorted(scores.items())},
         }

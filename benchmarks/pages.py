@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ROOT / "docs" / "results"
 ALL_ROWS = ROOT / "benchmarks" / "tables.md"  # too long for a page
+DECODER_PAGE = ROOT / "docs" / "any-decoder.md"
 CLIENTS_PAGE = ROOT / "docs" / "works-with.md"
 PICTURES = ROOT / "docs" / "pictures"
 
@@ -172,6 +173,44 @@ def tuned_table() -> str:
             rows.append([f"{task}: one answer for all rows", "–", "–", "–", f"{majority:.1f}", "–", "–", "–"])
     header = ["", "learning rate", "warm-up", "λ", "mean", "least to greatest", "seeds", "failed to train"]
     return markdown_table(header, rows)
+
+
+def decoder_objective_table() -> str:
+    """What λ adds to the score of a decoder of transformers with λ = 0, by task and number of training rows."""
+    by_condition: dict[tuple[str, int], dict[float | None, dict]] = {}
+    for effect in newest("decoder-objective")["results"]["effects"]:
+        condition = effect["task"], effect["rows"]
+        by_condition.setdefault(condition, {})[effect["lm_coef"]] = effect
+    rows = []
+    for (task, _), of_lm_coef in by_condition.items():
+        if 0.0 not in of_lm_coef:
+            continue
+        plain = of_lm_coef[0.0]
+        cells = [f"{TASKS[task]}, {plain['train_rows']:,}", score_of(plain)]
+        cells += [gain_of(of_lm_coef.get(lm_coef)) for lm_coef in (0.1, 0.5, 1.0)]
+        cells += [score_of(of_lm_coef.get(None)), f"{plain['one_answer']:.1f}"]
+        rows.append(cells)
+    header = ["task, training rows", "λ = 0", "0.1 − 0", "0.5 − 0", "1 − 0", "n-grams", "one answer"]
+    return markdown_table(header, rows)
+
+
+def score_of(effect: dict | None) -> str:
+    """A mean score × 100, with the number of seeds that failed to train."""
+    if effect is None:
+        return "not run"
+    score = "–" if effect["score"] is None else f"{effect['score']:.1f}"
+    return f"{score} ({effect['failed']} failed)" if effect["failed"] else score
+
+
+def gain_of(effect: dict | None) -> str:
+    """A difference × 100 with its interval, and the number of seeds that failed to train."""
+    if effect is None:
+        return "not run"
+    gain = "–"
+    if effect.get("interval") is not None:
+        low, high = effect["interval"]
+        gain = f"{effect['difference']:+.1f} ({low:+.1f} to {high:+.1f})"
+    return f"{gain}, {effect['failed']} failed" if effect["failed"] else gain
 
 
 def tuned_settings(chosen: dict | None) -> list[str]:
@@ -814,6 +853,7 @@ def figure_text(figure: dict) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "tuned": tuned_table,
+    "decoder_objective": decoder_objective_table,
     "overlap": overlap_table,
     "conditions": conditions_table,
     "verdicts": verdicts_table,
@@ -873,7 +913,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     for name in DRAWN:
         print(draw(name, PICTURES).relative_to(ROOT))
-    for path in (*sorted(PAGES.glob("*.md")), ALL_ROWS, CLIENTS_PAGE):
+    for path in (*sorted(PAGES.glob("*.md")), ALL_ROWS, CLIENTS_PAGE, DECODER_PAGE):
         path.write_text(fill(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 pages = SimpleNamespace(**runpy.run_path(str(ROOT / "benchmarks" / "pages.py")))
 RESULT_PAGES = sorted((DOCS / "results").glob("*.md"))
-PAGES_WITH_TABLES = [*RESULT_PAGES, pages.ALL_ROWS, pages.CLIENTS_PAGE]
+PAGES_WITH_TABLES = [*RESULT_PAGES, pages.ALL_ROWS, pages.CLIENTS_PAGE, pages.DECODER_PAGE]
 GUIDES = sorted([*DOCS.glob("*.md"), *(DOCS / "how-it-works").glob("*.md")])
 MEASURED_CELL = re.compile(r"^\|.*\| *[^|\n]*\d+(?:\.\d+)? *(?:×|±|tokens/s|s,|MiB|GiB|%)", flags=re.MULTILINE)
 
@@ -110,3 +110,42 @@ def test_the_sentences_on_pretraining_have_the_measured_effect():
         text = " ".join(page.read_text(encoding="utf-8").split())
         assert f"{effect['difference']:.1f} points" in text
         assert f"{low:.1f} to {high:.1f}" in text
+
+
+# ---- The auxiliary objective on a decoder of transformers
+
+
+@pytest.fixture(scope="module")
+def objective(decoder_objective):
+    """The script, its newest results, and their cells with the answer to each row."""
+    path = max(pages.RESULTS.glob("????-??-??-decoder-objective.json"))
+    cells = pages.read_cells(path.with_name(f"{path.stem}-cells.json.gz"))
+    return decoder_objective, pages.newest("decoder-objective")["results"], cells
+
+
+def test_the_effects_of_the_objective_on_a_decoder_are_those_of_the_kept_answers(objective):
+    script, results, cells = objective
+    assert script.effects_of(cells) == results["effects"]
+
+
+def test_the_score_of_a_run_with_the_objective_is_that_of_its_answers(objective):
+    _, _, cells = objective
+    for cell in cells:
+        if "answers" in cell:
+            metric = get_task(cell["task"]).metrics[0]
+            labels, predictions = (
+                np.array(cell["answers"][name].split(), float) for name in ("labels", "predictions")
+            )
+            score = compute(metric, predictions, labels)[metric]
+            assert score == pytest.approx(cell["metrics"][metric], abs=1e-6)
+
+
+def test_each_rate_of_the_objective_is_that_of_the_best_of_as_many_trials(objective):
+    script, results, cells = objective
+    for effect in results["effects"]:
+        if effect["lm_coef"] is None:
+            continue
+        keys = ("task", "rows", "lm_coef")
+        trials = [cell for cell in cells if cell["is_trial"] and all(cell[key] == effect[key] for key in keys)]
+        assert len(trials) == len(results["learning_rates"])
+        assert effect["learning_rate"] == script.chosen_rate(trials)
