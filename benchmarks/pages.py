@@ -835,8 +835,8 @@ def clients_table() -> str:
 
 
 def anchor_of(title: str) -> str:
-    """The anchor of a heading of a page."""
-    return re.sub(r"[^\w]+", "-", title.lower()).strip("-")
+    """The anchor of a heading of a page, as MkDocs makes it."""
+    return re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip())
 
 
 BOUNDS = {"at_most": "at most", "at_least": "at least", "equals": "must be"}

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -67,6 +68,19 @@ def run_lines(heading: str, page: str = "works-with.md", **names) -> dict:
     path.write_text(lines_of(heading, page), encoding="utf-8")
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
     return names
+
+
+def finetune(report_to: str, **settings: str) -> None:
+    """Trains, evaluates and predicts by `gpt1 finetune` with a tracker, whose settings are environment variables."""
+    rows = [{"sentence": f"a {word} film", "label": label} for word in ("slow", "fine") for label in (0, 1)]
+    folder = Path("data/sst2")
+    folder.mkdir(parents=True)
+    for split in ("train", "validation", "test"):
+        (folder / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    command = [sys.executable, "-m", "modeling_gpt1.commands", "finetune", "--task", "sst2", "--data_dir", "data"]
+    command += ["--model", "gpt1-novels", "--output_dir", "run", "--do_train", "--do_eval", "--do_predict"]
+    command += ["--max_steps", "2", "--logging_steps", "1", "--report_to", report_to]
+    subprocess.run(command, check=True, env={**os.environ, **settings})
 
 
 def report(main: Callable[[], list[Figure]]) -> None:

@@ -1,0 +1,23 @@
+"""MLflow: a run of `gpt1 finetune` that trains, evaluates and predicts, recorded in a local database."""
+
+from figures import Figure, finetune, report
+
+REQUIREMENTS = ("mlflow==3.18.0",)
+METRICS = ("loss", "lm_perplexity", "eval_accuracy")
+
+
+def main() -> list[Figure]:
+    from mlflow import MlflowClient
+
+    database = "sqlite:///mlflow.db"
+    finetune("mlflow", MLFLOW_TRACKING_URI=database)
+    client = MlflowClient(database)
+    runs = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+    return [
+        Figure("runs that were recorded", len(runs), equals=1),
+        Figure("metrics of 3 that it has", sum(name in runs[0].data.metrics for name in METRICS), equals=3),
+    ]
+
+
+if __name__ == "__main__":
+    report(main)
