@@ -844,7 +844,7 @@ BOUNDS = {"at_most": "at most", "at_least": "at least", "equals": "must be"}
 
 def figure_text(figure: dict) -> str:
     """A figure of a client with its bound, if it has one."""
-    text = f"{figure['what']} {figure['value']:.3g}"
+    text = f"{figure['what']}: {figure['value']:.3g}"
     for key, words in BOUNDS.items():
         if figure[key] is not None:
             text += f" ({words} {figure[key]:g})"
