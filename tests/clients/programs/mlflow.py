@@ -2,7 +2,7 @@
 
 from figures import Figure, finetune, report
 
-REQUIREMENTS = ("mlflow==3.18.0",)
+REQUIREMENTS = ("mlflow==3.17.2",)
 METRICS = ("loss", "lm_perplexity", "eval_accuracy")
 
 
