@@ -31,6 +31,7 @@ CACHE_OUTPUT = "present.{layer}.{part}"
 BATCH, LENGTH, PAST, TOTAL = "batch_size", "sequence_length", "past_sequence_length", "total_sequence_length"
 ONNX_FILE = "onnx/model.onnx"
 ONNX_FILE_IN_8_BITS = "onnx/model_quantized.onnx"  # what browsers load if nothing else is asked for
+WITHOUT_LANGUAGE_MODEL = ("Classification", "MultipleChoice", "QuestionAnswering")  # ends of classes' names
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
@@ -73,11 +74,11 @@ def convert_to_javascript(
 def check_is_language_model(source: str | os.PathLike) -> None:
     """Refuses a model that transformers.js could not continue texts with."""
     config_dict, _ = GPT1Config.get_config_dict(source)
-    (architecture,) = config_dict.get("architectures") or ["GPT1ForCausalLM"]
-    if architecture.endswith(("Classification", "MultipleChoice")):
+    architectures = config_dict.get("architectures") or ["GPT1ForCausalLM"]
+    if all(architecture.endswith(WITHOUT_LANGUAGE_MODEL) for architecture in architectures):
         raise UserError(
-            f"{source} is a {architecture}, which continues no text. Pass a folder with a language-model head, such "
-            "as one of `gpt1 pretrain`."
+            f"{source} is a {architectures[0]}, which continues no text. Pass a folder with a language-model head, "
+            "such as one of `gpt1 pretrain`."
         )
 
 

@@ -15,7 +15,13 @@ from support.files import save_folder
 from support.tensors import close
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1ForSequenceClassification
-from modeling_gpt1.clients.javascript import ONNX_FILE, convert_to_javascript, write_in_8_bits, write_settings
+from modeling_gpt1.clients.javascript import (
+    ONNX_FILE,
+    check_is_language_model,
+    convert_to_javascript,
+    write_in_8_bits,
+    write_settings,
+)
 from modeling_gpt1.commands import convert
 from tokenization import GPT1Tokenizer
 
@@ -169,6 +175,11 @@ class TestRefusals:
         message = refusal(tmp_path / "saved", tmp_path / "js")
         assert "is a GPT1ForSequenceClassification, which continues no text. Pass a folder with" in message
         assert not (tmp_path / "js").exists()
+
+    def test_a_folder_that_names_its_classifier_first_has_a_language_model(self, tmp_path):
+        names = ["GPT1ForSequenceClassification", "GPT1DoubleHeadsModel"]
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt1", "architectures": names}))
+        check_is_language_model(tmp_path)
 
     def test_a_folder_with_files_is_left_alone(self, tmp_path, save_model):
         save_model(tmp_path / "saved")
