@@ -7,7 +7,8 @@
 
 The survey builds each causal model of the installed transformers with two narrow layers, prepares its classifier with
 `lm_coef=0.5`, compares L3 of an evaluation with a sum of two losses of rows computed alone, and trains one update.
-The update of `--step` has 8 rows of 128 tokens and a vocabulary of 150,000. Each way runs in a process that ends.
+The update of `--step` has 8 rows of 128 tokens and a vocabulary of 150,000. Memory is measured in a process for each
+way; times are those of one processor core, by ways that take turns.
 """
 
 import argparse
@@ -19,9 +20,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -276,8 +277,9 @@ WAYS = {
 STEP = {"vocab_size": 150_000, "hidden_size": 256, "num_hidden_layers": 4, "rows": 8, "tokens": 128}
 
 
-def measure_way(way: str, num_updates: int) -> dict:
-    """Peak memory in MiB and the median CPU seconds of an update, in this process."""
+def measure_ways(ways: list[str], num_updates: int) -> dict:
+    """Peak memory in MiB, and the median CPU seconds of an update of each way, which take turns, in this process."""
+    torch.set_num_threads(1)
     config = transformers.LlamaConfig(
         vocab_size=STEP["vocab_size"],
         hidden_size=STEP["hidden_size"],
@@ -289,7 +291,7 @@ def measure_way(way: str, num_updates: int) -> dict:
     )
     torch.manual_seed(0)
     model = transformers.LlamaForSequenceClassification(config)
-    if way == "L3":
+    if "L3" in ways:
         from modeling_gpt1.families.auxiliary import attach_head
         from modeling_gpt1.families.language_model_head import LanguageModelHead
 
@@ -297,15 +299,23 @@ def measure_way(way: str, num_updates: int) -> dict:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     ids = torch.randint(1, STEP["vocab_size"], (STEP["rows"], STEP["tokens"]))
     labels = torch.arange(STEP["rows"]) % 2
-    seconds = []
-    for _ in range(num_updates):
-        start = time.process_time()
-        loss_of(way, model, ids, labels).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        seconds.append(time.process_time() - start)
+    seconds: dict[str, list[tuple[float, float]]] = {}
+    for number in range(1 + num_updates):
+        for way in ways:
+            start = resource.getrusage(resource.RUSAGE_SELF)
+            loss_of(way, model, ids, labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            end = resource.getrusage(resource.RUSAGE_SELF)
+            if number > 0:  # the first makes the optimizer's state
+                of_update = end.ru_utime - start.ru_utime, end.ru_stime - start.ru_stime
+                seconds.setdefault(way, []).append(of_update)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"way": WAYS[way], "peak_mib": round(peak / MIB), "cpu_seconds": round(statistics.median(seconds), 2)}
+    found = {"peak_mib": round(peak / MIB)}
+    for way, of_updates in seconds.items():
+        user, system = (round(statistics.median(part), 2) for part in zip(*of_updates, strict=True))
+        found[way] = {"user_seconds": user, "system_seconds": system}
+    return found
 
 
 def loss_of(way: str, model, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -330,12 +340,18 @@ def loss_of(way: str, model, ids: torch.Tensor, labels: torch.Tensor) -> torch.T
 
 
 def measure_step(num_updates: int) -> list[dict]:
-    """Each way in its own process, and its memory beside that of λ = 0."""
-    rows = []
-    for way in WAYS:
-        words = [sys.executable, __file__, "--way", way, "--updates", str(num_updates)]
+    """Memory of each way, in its own process, beside that of λ = 0; and times of all, in one process."""
+
+    def measured(ways: Sequence[str], num_updates: int) -> dict:
+        words = [sys.executable, __file__, "--ways", *ways, "--updates", str(num_updates)]
         output = subprocess.run(words, capture_output=True, text=True, check=True, env={**os.environ})
-        rows.append(json.loads(output.stdout.splitlines()[-1]))
+        return json.loads(output.stdout.splitlines()[-1])
+
+    times = measured(list(WAYS), num_updates)
+    rows = []
+    for way, name in WAYS.items():
+        peak = measured([way], 1)["peak_mib"]
+        rows.append({"way": name, "peak_mib": peak, **times[way]})
     for row in rows:
         row["memory_ratio"] = round(row["peak_mib"] / rows[0]["peak_mib"], 2)
     for row in rows:
@@ -367,9 +383,13 @@ def table_of(found: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
+def newest_results() -> dict:
+    newest = max(RESULTS.glob("*-any-decoder.json"), default=None)
+    return {} if newest is None else json.loads(newest.read_text(encoding="utf-8"))["results"]
+
+
 def write_page() -> None:
-    newest = max(RESULTS.glob("*-any-decoder.json"))
-    found = json.loads(newest.read_text(encoding="utf-8"))["results"]["survey"]
+    found = newest_results()["survey"]
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     after = rest.split(END)[1]
     PAGE.write_text(f"{before}{BEGIN}\n\n{table_of(found)}\n\n{END}{after}", encoding="utf-8")
@@ -380,24 +400,21 @@ def main() -> None:
     parser.add_argument("--survey", action="store_true", help="Build and train a tiny model of every family.")
     parser.add_argument("--partial", type=Path, help="File of a survey that goes on from the families in it.")
     parser.add_argument("--step", action="store_true", help="Measure an update, three ways.")
-    parser.add_argument("--memory_alone", action="store_true", help="Leave the times of --step out of the file.")
     parser.add_argument("--save", action="store_true", help="Write a dated file of both.")
     parser.add_argument("--page", action="store_true", help="Write the table of the page from the newest file.")
     parser.add_argument("--updates", type=int, default=3, help="Updates of --step. Default: 3.")
-    parser.add_argument("--way", choices=WAYS, help="Measure one way in this process.")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, help="Measure these ways in this process.")
     arguments = parser.parse_args()
-    if arguments.way:
-        print(json.dumps(measure_way(arguments.way, arguments.updates)))
+    if arguments.ways:
+        print(json.dumps(measure_ways(arguments.ways, arguments.updates)))
         return
     content = {}
     if arguments.survey:
         content["survey"] = survey(arguments.partial)
     if arguments.step:
         content["step"] = {"sizes": STEP, "ways": measure_step(arguments.updates)}
-        if arguments.memory_alone:  # on a machine that does other work
-            for row in content["step"]["ways"]:
-                del row["cpu_seconds"]
     if arguments.save:
+        content = {**newest_results(), **content}
         save_result("any-decoder", machine(threads=torch.get_num_threads()), content)
     if arguments.page:
         write_page()

@@ -22,6 +22,8 @@ from .configuration_gpt1 import IGNORED_LABEL, GPT1Config, UserError
 # Bytes of logits: 414 targets in float32 at V = 40 478. That is large enough for full matrix-product speed, and small
 # beside the activations. In half precision, where each chunk's gradient of the weight is widened, twice as many.
 CHUNK_BYTES = 64 * 2**20
+# On a CPU so many more tokens of a vocabulary add as many bytes: products of fewer than 200 targets are slower.
+VOCABULARY_OF_CHUNK = 80_000
 # Rows of logits start at multiples of this many elements: others make products take 1.4 times as long, on GPUs 2 to 3.
 ROW_ALIGNMENT = 64
 # Logits normalised at once, and rows of the weight gradient per step: both stay in a CPU's cache. Elsewhere, 256 MiB.
@@ -163,7 +165,10 @@ def _dtype_of_gradient(tensor: torch.Tensor, sum_dtype: torch.dtype) -> torch.dt
 
 def _chunk_size(weight: torch.Tensor, dtype: torch.dtype, sum_dtype: torch.dtype) -> int:
     """The number of targets whose logits exist at once."""
-    chunk_bytes = CHUNK_BYTES if weight.is_cpu else 4 * CHUNK_BYTES  # fewer kernels to start
+    if weight.is_cpu:
+        chunk_bytes = CHUNK_BYTES * (1 + len(weight) // VOCABULARY_OF_CHUNK)
+    else:
+        chunk_bytes = 4 * CHUNK_BYTES  # fewer kernels to start
     return chunk_bytes * sum_dtype.itemsize // (dtype.itemsize**2 * len(weight)) or 1
 
 

@@ -449,3 +449,9 @@ def test_causal_lm_loss_is_the_mean_over_targets(tiny_model, amp):
         summed = model(input_ids, labels=labels, num_items_in_batch=1).loss
         torch.testing.assert_close(summed, in_training.loss * (labels[:, 1:] != -100).sum())
         torch.testing.assert_close(halved * 2, in_training.loss)
+
+
+@pytest.mark.parametrize(("vocab_size", "num_targets"), [(40_478, 414), (50_257, 333), (150_000, 223)])
+def test_a_chunk_has_hundreds_of_targets_for_large_vocabularies_too(vocab_size, num_targets):
+    weight = torch.empty(1, 1).expand(vocab_size, 1)
+    assert loss_gpt1._chunk_size(weight, torch.float32, torch.float32) == num_targets
