@@ -168,7 +168,7 @@ def run(client: Client, environments: Path, is_kept: bool) -> dict:
     except (OSError, subprocess.SubprocessError) as reason:
         line["failed"] = str(reason)
     line["passed"] = has_passed(line)
-    if "failed" not in line and not is_kept:
+    if line["passed"] and not is_kept:
         shutil.rmtree(folder)
         shutil.rmtree(work)
     return line
