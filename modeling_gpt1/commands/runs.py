@@ -99,13 +99,16 @@ def names_in(path: str) -> tuple[str, ...]:
 
 
 def check_reporters(args: TrainingArguments) -> None:
-    """Checks early that the programs of --report_to are known and installed."""
+    """Checks early that the programs of --report_to are known and installed, and names the run where one needs it."""
     for name in args.report_to:
         try:
             for make_callback in get_reporting_integration_callbacks([name]):
                 make_callback()
         except (ValueError, RuntimeError, ImportError) as error:
             raise UserError(f"--report_to {name} cannot be used: {error} Or pass --report_to none.") from error
+    if "trackio" in args.report_to and args.run_name is None:
+        # It ends its record with the training, and goes on with it for the evaluation only if it has a name.
+        args.run_name = args.output_dir
     if "wandb" in args.report_to and os.environ.get("WANDB_MODE", "online") == "online":
         import wandb  # imported only where it is used
 

@@ -2,7 +2,8 @@
 
 from figures import Figure, finetune, report
 
-REQUIREMENTS = ("mlflow==3.17.2",)
+REQUIREMENTS = ("mlflow==3.17.2", "torch==2.13.0")
+IS_FREE = True  # it needs an older pyarrow
 METRICS = ("loss", "lm_perplexity", "eval_accuracy")
 
 
