@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from transformers import EvalPrediction, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import EvalPrediction, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from tokenization.errors import UserError
@@ -140,7 +140,7 @@ def prepare_finetuning(
         )
     if n_transfer is not None:
         keep_first_layers(model, n_transfer)
-    num_tokens = model.get_input_embeddings().weight.shape[0]
+    num_tokens = num_embeddings(model)
     family.complete_task_model(model, tokenizer, collator, max_length)
     if ignore_mismatched_sizes:
         reset_heads(model)
@@ -162,7 +162,7 @@ def prepare_finetuning(
         )
     if freeze is not None:
         freeze_weights(model, freeze)
-        num_new = model.get_input_embeddings().weight.shape[0] - num_tokens
+        num_new = num_embeddings(model) - num_tokens
         if num_new > 0:
             logger.warning(
                 f"`freeze` leaves the embeddings of {counted(num_new, 'new token')} as they were drawn, because all "
@@ -176,6 +176,14 @@ def prepare_finetuning(
         "data_collator": collator,
         "compute_metrics": compute_metrics or compute_metrics_for(task),
     }
+
+
+def num_embeddings(model: PreTrainedModel) -> int:
+    """Tokens that have an embedding of their own; 0 without a table of them."""
+    try:
+        return len(model.get_input_embeddings().weight)
+    except NotImplementedError:  # CANINE hashes
+        return 0
 
 
 def check_transfer(

@@ -8,19 +8,24 @@ from support.tiny import make_tiny_config, randomise_weights
 from modeling_gpt1 import GPT1ForCausalLM, GPT1ForSequenceClassification
 
 
-def test_an_intervention_of_nnsight_is_a_forward_hook():
+def test_an_intervention_of_nnsight_is_a_forward_hook(tmp_path, monkeypatch):
+    # Else it gives every object of the process a method `save`, which hides that of modules that load lazily: torch's
+    # ONNX exporter calls one.
+    (tmp_path / "nnsight.yaml").write_text("APP: {PYMOUNT: false}")
+    monkeypatch.setenv("NNSIGHT_CONFIG", str(tmp_path / "nnsight.yaml"))
     nnsight = pytest.importorskip("nnsight")
     model = randomise_weights(GPT1ForCausalLM(make_tiny_config()).eval())
     ids = torch.tensor([[5, 9, 2, 7]])
     wrapped = nnsight.NNsight(model)
     with torch.no_grad(), wrapped.trace(input_ids=ids):
         wrapped.transformer.h[0].attn.o_proj.output = 2 * wrapped.transformer.h[0].attn.o_proj.output
-        logits = wrapped.output.logits.save()
+        logits = nnsight.save(wrapped.output.logits)
     handle = model.transformer.h[0].attn.o_proj.register_forward_hook(lambda module, inputs, output: 2 * output)
     with torch.no_grad():
         hooked = model(ids).logits
     handle.remove()
     torch.testing.assert_close(logits, hooked)
+    assert not hasattr(object(), "save")
 
 
 def test_attributions_of_captum_add_up_to_the_difference_of_logits(tmp_path):
