@@ -134,8 +134,8 @@ def _in_place(candidate: str, begins_sentence: bool) -> str:
 # `best_known`: the paper's figure 2, right, names "the state of the art with a single model" and prints no figures, so
 # these are the best earlier rows of its tables 3 (RACE, Story Cloze) and 4 (CoLA, SST-2). RACE's is of nine models
 # (Tay et al. 2018): its curves lie lower here. DPR's is of Peng et al. 2015, "Solving Hard Coreference Problems", and
-# the only one without a second source. BLiMP's is the agreement of individual people with its labels. The Children's
-# Book Test's are the best before GPT-2 in table 3 of its paper, and for V and P the LSTM of Hill et al. 2016.
+# has no second source. BLiMP's is the agreement of individual people with its labels. The Children's Book Test's are
+# the best before GPT-2 in table 3 of its paper, and for V and P the LSTM of Hill et al. 2016, without a second source.
 _BEST_OF_CLOZE = {"cbt-ne": 0.823, "cbt-cn": 0.857, "cbt-v": 0.818, "cbt-p": 0.791}
 _BEST_OF_RACE = {"race": 0.533, "race-middle": 0.602, "race-high": 0.503}
 _HEURISTICS = [
