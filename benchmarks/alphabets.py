@@ -176,9 +176,9 @@ def python_source(work_dir: Path) -> dict:
             mix_documents=True,
             config_overrides=MODEL,
             learning_rate=3e-3,
-            warmup_steps=60,
-            max_steps=600,
-            per_device_train_batch_size=8,
+            warmup_steps=30,
+            max_steps=300,
+            per_device_train_batch_size=4,
         )
         tokenizer = json.loads((work_dir / kind / "out" / "tokenizer.json").read_text(encoding="utf-8"))
         bits = result["eval_loss"] * result["eval_tokens"] / np.log(2)  # the first of each block counts as the others

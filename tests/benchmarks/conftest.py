@@ -35,4 +35,4 @@ def module_of(script: str):
 
 
 accelerator, families, gpu, run, scale = map(module_of, ("accelerator", "families", "gpu", "run", "scale"))
-decoder_objective = module_of("decoder_objective")
+alphabets, decoder_objective = map(module_of, ("alphabets", "decoder_objective"))
