@@ -37,7 +37,10 @@ def test_the_page_has_the_measured_figures():
     assert f"bytes give back {of_bytes['same']:,} and the paper's tokenizer {of_gpt1['same']:,}" in page
     source = found["entropy"]
     more = source["loss_over_entropy"] - 1
-    assert f"{source['loss_with_context']:.3f} nats, where the source has {source['entropy']:.3f}: {100 * more:.1f} %" in page
+    assert (
+        f"{source['loss_with_context']:.3f} nats, where the source has {source['entropy']:.3f}: {100 * more:.1f} %"
+        in page
+    )
     code = found["python_source"]
     bits = [code[kind]["bits_per_byte"] for kind in ("bytes", "gpt1")]
     assert f"{bits[0]:.2f} bits per byte with bytes, and {bits[1]:.2f} with the paper's" in page
