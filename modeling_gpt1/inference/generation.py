@@ -215,7 +215,7 @@ def _continue_ids(
     texts = []
     for place, ids in enumerate(new_ids):
         kept = _before_end(ids, end_ids)
-        texts.append(at_strings.cut(_decode_behind(tokenizer, encoded[place // num_texts], kept)))
+        texts.append(at_strings.cut(decode_behind(tokenizer, encoded[place // num_texts], kept)))
     return texts
 
 
@@ -289,7 +289,7 @@ def _before_end(ids: list[int], end_ids: list[int]) -> list[int]:
     return ids[: ends[0]] if ends else ids
 
 
-def _decode_behind(tokenizer: PreTrainedTokenizerBase, prompt_ids: list[int], ids: list[int]) -> str:
+def decode_behind(tokenizer: PreTrainedTokenizerBase, prompt_ids: list[int], ids: list[int]) -> str:
     """The text of a continuation. Decoded alone, its first word would lose its blank with WordPiece and SentencePiece;
     `join_to_prompt` knows those of GPT-1.
     """

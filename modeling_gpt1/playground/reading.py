@@ -22,6 +22,7 @@ from ..configuration_gpt1 import has_choices, is_regression
 from ..conversion import CLASSES
 from ..families import Family, family_of_model
 from ..inference.devices import default_device
+from ..inference.generation import decode_behind
 from ..modeling_gpt1 import CACHE
 
 
@@ -42,6 +43,7 @@ NEEDED_FILES = ["*.json", "*.safetensors", "merges.txt"]
 MOST_CHARACTERS = 100_000
 MOST_ANSWERS = 50
 MOST_TOKENS = 2_048
+REPLACED = "\ufffd"  # stands for bytes that are no whole character
 
 
 class PlaygroundError(UserError):
@@ -288,7 +290,7 @@ def pieces_of(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
     """The tokens as GPT-1's vocabulary writes them: `</w>` ends a word."""
     if isinstance(tokenizer, GPT1Tokenizer):
         return tokenizer.convert_ids_to_tokens(ids)
-    texts = [tokenizer.decode([token_id]) for token_id in ids]
+    texts = texts_of(tokenizer, ids)
     pieces = []
     for number, text in enumerate(texts):
         is_last = number + 1 == len(texts)
@@ -300,6 +302,20 @@ def pieces_of(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
         else:
             pieces.append(text.strip(" "))
     return pieces
+
+
+def texts_of(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
+    """What each token adds to the text of those before it. The last byte of a character adds all of it."""
+    texts = []
+    before = ""
+    for number in range(len(ids)):
+        whole = tokenizer.decode(ids[: number + 1]).rstrip(REPLACED)
+        if whole.startswith(before):
+            texts.append(whole[len(before) :])
+        else:  # a tokenizer that tidies what it wrote before
+            texts.append(tokenizer.decode([ids[number]]))
+        before = whole
+    return texts
 
 
 def notes_about(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) -> list[str]:
@@ -411,8 +427,11 @@ def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature
         cache = getattr(found, CACHE)
         if ids[0, -1] == end_id:
             break
-        # Other tokenizers may have no clean-up rules.
-        yield tokenizer.decode(ids[0, len(prompt) :], skip_special_tokens=True, clean_up_tokenization_spaces=is_own)
+        new_ids = ids[0, len(prompt) :].tolist()
+        if is_own:
+            yield tokenizer.decode(new_ids, skip_special_tokens=True, clean_up_tokenization_spaces=True)
+        else:
+            yield decode_behind(tokenizer, prompt, new_ids)
 
 
 def language_model(model: torch.nn.Module) -> GPT1ForCausalLM:

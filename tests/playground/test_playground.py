@@ -34,6 +34,7 @@ from modeling_gpt1.playground.reading import (
     read,
     write_on,
 )
+from tokenization import train_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 FARMER = "the old farmer walked"
@@ -492,3 +493,22 @@ def test_what_a_space_cannot_be(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="is a local folder, which a Space cannot open. Push it to the hub first"):
         space.write_space(str(tmp_path / "space"), [str(tmp_path)])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("wordpiece", ["the</w>", "old</w>", "Émile</w>", "中</w>", "文</w>"]),
+        ("bytes", ["the</w>", "old</w>", "Émile</w>", "中文</w>"]),
+    ],
+)
+def test_tokens_of_other_tokenizers_are_shown_as_words(kind, expected):
+    """WordPiece writes no blanks, and a character may have several byte-level tokens."""
+    tokenizer = train_tokenizer(iter(["the old Émile 中文"] * 3), kind, show_progress=False)
+    ids = tokenizer("the old Émile 中文", add_special_tokens=False)["input_ids"]
+    assert reading_module.pieces_of(tokenizer, ids) == expected
+
+
+def test_the_last_byte_of_a_character_shows_all_of_it():
+    tokenizer = train_tokenizer(iter(["ab"] * 3), "bytes", show_progress=False)
+    assert reading_module.texts_of(tokenizer, tokenizer("a字")["input_ids"]) == ["a", "", "", "字"]

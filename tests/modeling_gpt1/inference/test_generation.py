@@ -206,11 +206,11 @@ def test_a_continuation_keeps_the_blank_of_its_first_word(kind):
     text = "the old farmer walked"
     tokenizer = train_tokenizer(iter([text] * 3), kind, show_progress=False)
     before, behind = (tokenizer(part, add_special_tokens=False)["input_ids"] for part in ("the old", " farmer walked"))
-    assert generation._decode_behind(tokenizer, before, behind) == " farmer walked"
+    assert generation.decode_behind(tokenizer, before, behind) == " farmer walked"
 
 
 def test_a_continuation_within_a_word_gets_no_blank():
     tokenizer = train_tokenizer(iter(["farm er"] * 3), "wordpiece", show_progress=False)
     pieces = tokenizer.convert_tokens_to_ids(["##e", "##r"])
     farm = tokenizer("farm", add_special_tokens=False)["input_ids"]
-    assert generation._decode_behind(tokenizer, farm, pieces) == "er"
+    assert generation.decode_behind(tokenizer, farm, pieces) == "er"
