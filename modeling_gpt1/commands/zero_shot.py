@@ -186,11 +186,11 @@ def describe_spread(name: str, metric: str, few_shot: dict) -> list[str]:
         )
         bias = spread["bias"]
         if bias is not None:
-            line += (
-                f"; majority bias {bias['majority_bias']:+.3f}, recency bias {bias['recency_bias']:+.3f}, most "
-                f"predicted label {bias['most_predicted_share']:.3f}, of the examples "
-                f"{bias['most_predicted_in_shots']:.3f}"
-            )
+            if bias["majority_bias"] is not None:
+                line += f"; majority bias {bias['majority_bias']:+.3f}"
+            line += f"; recency bias {bias['recency_bias']:+.3f}"
+            line += f"; most predicted label {bias['most_predicted_share']:.3f}"
+            line += f", of the examples {bias['most_predicted_in_shots']:.3f}"
         lines.append(line)
     return lines
 

@@ -7,7 +7,7 @@ https://arxiv.org/abs/2102.09690), sections 3, 4 and 5.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import mean, stdev
 
 import numpy as np
@@ -39,8 +39,8 @@ class LabelBias:
     """The share of the label that is predicted most often."""
     most_predicted_in_shots: float
     """The share of this label among the shown rows."""
-    majority_bias: float
-    """How much more often than it is right the most frequent shown label is predicted, where there is one."""
+    majority_bias: float | None
+    """How much more often than it is right the most frequent shown label is predicted. None if no prompt has one."""
     recency_bias: float
     """How much more often than it is right the label of the last shown row is predicted."""
 
@@ -61,9 +61,6 @@ class PromptSpread:
     """The first metric of each prompt."""
     bias: LabelBias | None
     """None where candidates are no classes."""
-
-    def as_dict(self) -> dict:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -167,7 +164,7 @@ def _label_bias(labels: np.ndarray, of_prompts: list[list[int]], shots: list[lis
     return LabelBias(
         most_predicted_share=mean(most_predicted),
         most_predicted_in_shots=mean(in_shots),
-        majority_bias=mean(majority) if majority else 0.0,
+        majority_bias=mean(majority) if majority else None,
         recency_bias=mean(recency),
     )
 

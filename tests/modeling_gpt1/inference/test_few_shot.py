@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 from support.refusals import refusal
 
 from modeling_gpt1 import ContinuationScore, evaluate_zero_shot
+from modeling_gpt1.inference import few_shot as few_shot_module
 from modeling_gpt1.inference.few_shot import evaluate_few_shot
 from modeling_gpt1.inference.heuristics import get_heuristic
 
@@ -64,6 +66,12 @@ def test_an_unbiased_model_has_no_bias_and_no_spread():
 def test_calibration_changes_nothing_of_an_unbiased_model():
     result = few_shot(PlantedScorer(signal=1.0))
     assert result.calibrated == result.plain
+
+
+def test_without_a_most_frequent_label_there_is_no_majority_bias():
+    """A zero would say that it was measured."""
+    bias = few_shot_module._label_bias(np.array([0, 1]), [[0, 1], [1, 1]], shots=[[0, 1], [1, 0]])
+    assert bias.majority_bias is None
 
 
 def test_a_recency_bias_is_measured():
