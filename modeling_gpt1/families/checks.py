@@ -116,16 +116,21 @@ def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
 
 def check_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Refuses a tokenizer with more tokens than the model has embeddings for, where it has a table of them."""
+    num_tokens = num_embeddings(model)
+    if 0 < num_tokens < len(tokenizer):
+        raise UserError(
+            f"The tokenizer has {len(tokenizer)} tokens, but the model has embeddings for {num_tokens}. Open the "
+            "tokenizer saved with the model, or call `model.resize_token_embeddings(len(tokenizer))` and save it."
+        )
+
+
+def num_embeddings(model: PreTrainedModel) -> int:
+    """Tokens that have an embedding of their own; 0 without a table of them."""
     try:
         table = model.get_input_embeddings()
     except NotImplementedError:  # CANINE hashes
-        return
-    weight = getattr(table, "weight", ())  # a class of embeddings may have none
-    if 0 < len(weight) < len(tokenizer):
-        raise UserError(
-            f"The tokenizer has {len(tokenizer)} tokens, but the model has embeddings for {len(weight)}. Open the "
-            "tokenizer saved with the model, or call `model.resize_token_embeddings(len(tokenizer))` and save it."
-        )
+        return 0
+    return len(getattr(table, "weight", ()))  # a class of embeddings may have none
 
 
 def check_collator_of_classifier(model: PreTrainedModel, data_collator: TraversalCollator) -> None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from transformers import EvalPrediction, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import EvalPrediction, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from tokenization.errors import UserError
@@ -13,6 +13,7 @@ from tokenization.wording import counted
 
 from ..families import family_of_checkpoint, family_of_config
 from ..families.adapters import add_adapter
+from ..families.checks import num_embeddings
 from ..families.opening import packaged, reset_heads
 from .freezing import check_freezing, freeze_weights
 from .transfer import keep_first_layers
@@ -176,14 +177,6 @@ def prepare_finetuning(
         "data_collator": collator,
         "compute_metrics": compute_metrics or compute_metrics_for(task),
     }
-
-
-def num_embeddings(model: PreTrainedModel) -> int:
-    """Tokens that have an embedding of their own; 0 without a table of them."""
-    try:
-        return len(model.get_input_embeddings().weight)
-    except NotImplementedError:  # CANINE hashes
-        return 0
 
 
 def check_transfer(

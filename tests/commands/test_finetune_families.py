@@ -15,6 +15,7 @@ from support.refusals import refusal
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, prepare_finetuning
 from modeling_gpt1.commands import finetune, predict
+from modeling_gpt1.families.checks import num_embeddings
 from modeling_gpt1.families.probing import longest_sequence
 from tokenization import Task, load_files
 
@@ -217,6 +218,13 @@ def test_a_model_without_a_table_of_tokens(folders, tmp_path):
         transformers.CanineModel(transformers.CanineConfig(**sizes)).get_input_embeddings()
     parts = prepare_finetuning(tmp_path / "canine", entailment_task(folders))
     assert parts["model"](**parts["data_collator"](ROWS["entailment"])).loss.isfinite()
+
+
+def test_embeddings_without_a_table_of_weights_are_not_counted():
+    model = transformers.BertModel(transformers.BertConfig(**SIZES))
+    assert num_embeddings(model) == model.config.vocab_size
+    model.set_input_embeddings(torch.nn.Identity())
+    assert num_embeddings(model) == 0
 
 
 def test_positions_in_a_table_of_another_class():
