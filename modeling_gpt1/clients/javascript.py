@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -84,13 +85,13 @@ def check_is_language_model(source: str | os.PathLike) -> None:
 
 def check_installed(quantize: bool) -> None:
     """Says what to install before anything is computed."""
-    try:
-        import onnxscript  # noqa: F401
-
-        if quantize:
-            import onnxruntime  # noqa: F401
-    except ImportError as error:
-        raise ImportError('ONNX files need onnxscript and onnxruntime: pip install ".[onnx]"') from error
+    needed = ["onnxscript", "onnxruntime"] if quantize else ["onnxscript"]
+    missing = [package for package in needed if find_spec(package) is None]
+    if missing:
+        raise ImportError(
+            f"ONNX files need packages that are not installed: {', '.join(missing)}. Install the extra `onnx`, in a "
+            'checkout by pip install ".[onnx]".'
+        )
 
 
 def write_tokenizer(tokenizer: PreTrainedTokenizerBase, config: GPT1Config, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from functools import partial
@@ -15,6 +16,7 @@ from support.files import save_folder
 from support.tensors import close
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1ForSequenceClassification
+from modeling_gpt1.clients import javascript
 from modeling_gpt1.clients.javascript import (
     ONNX_FILE,
     check_is_language_model,
@@ -185,6 +187,19 @@ class TestRefusals:
         save_model(tmp_path / "saved")
         message = refusal(tmp_path / "saved", tmp_path)
         assert f"{tmp_path} is not an empty folder" in message
+
+    @pytest.mark.parametrize(
+        ("quantize", "told"),
+        [(False, "not installed: onnxscript."), (True, "not installed: onnxscript, onnxruntime.")],
+    )
+    def test_missing_packages_are_named_before_anything_is_written(
+        self, quantize, told, tmp_path, save_model, monkeypatch
+    ):
+        save_model(tmp_path / "saved")
+        monkeypatch.setattr(javascript, "find_spec", lambda package: None)
+        with pytest.raises(ImportError, match=re.escape(told)):
+            convert_to_javascript(tmp_path / "saved", tmp_path / "js", quantize)
+        assert not (tmp_path / "js").exists()
 
     def test_8_bits_are_for_javascript(self, tmp_path):
         message = support.refusals.refusal(convert.main, ["x", "--quantize", "--output_dir", str(tmp_path / "new")])
