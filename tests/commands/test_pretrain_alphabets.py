@@ -71,7 +71,7 @@ def test_the_card_tells_the_tokenizer(trained, row, limit):
     card = (trained[1] / "README.md").read_text(encoding="utf-8")
     assert f"| tokenizer | {row} |" in card
     assert limit in card
-    assert ("lower case" in card) is False
+    assert "lower case" not in card
 
 
 def test_merges_of_characters_are_refused(tmp_path):
@@ -119,6 +119,8 @@ def test_shares_are_weights_that_add_to_1():
         (["en=a", "nl=b"], ["en=1"], "--train_weights does not name 'nl'"),
         (["en=a"], ["en=0"], "--train_weights has 'en=0'. Pass a name and a number above 0"),
         (["en=a"], ["en"], "--train_weights has 'en'. Pass a name"),
+        (["en=a"], ["en=1", "en=2"], "--train_weights has two weights of 'en'"),
+        (["=a"], ["=1"], "--train_files =a has no name"),
     ],
 )
 def test_mixtures_that_cannot_be_are_refused(files, weights, told):

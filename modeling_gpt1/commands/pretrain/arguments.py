@@ -42,14 +42,15 @@ class Mixture:
         """Reads `en=books/en nl=books/nl` and `en=0.7 nl=0.3`. None without weights.
 
         Raises:
-            ValueError: a file without a name, a name without a weight or the other way, a weight that is not above 0.
+            ValueError: a file without a name; a name without a weight, or with two; a weight without files, or one
+                that is not above 0.
         """
         if not train_weights:
             return None
         files: dict[str, list[str]] = {}
         for given in train_files:
             name, _, path = given.partition("=")
-            if not path:
+            if not name or not path:
                 raise UserError(
                     f"--train_weights draws from named texts, but --train_files {given} has no name. Pass "
                     f"name={given}."
@@ -58,6 +59,8 @@ class Mixture:
         weights: dict[str, float] = {}
         for given in train_weights:
             name, _, weight = given.partition("=")
+            if name in weights:
+                raise UserError(f"--train_weights has two weights of {name!r}. Leave one of them out.")
             weights[name] = _weight(weight, given)
         for flag, missing in (("--train_files", weights.keys() - files), ("--train_weights", files.keys() - weights)):
             if missing:
