@@ -22,7 +22,8 @@ from .configuration_gpt1 import IGNORED_LABEL, GPT1Config, UserError
 # Bytes of logits: 414 targets in float32 at V = 40 478. That is large enough for full matrix-product speed, and small
 # beside the activations. In half precision, where each chunk's gradient of the weight is widened, twice as many.
 CHUNK_BYTES = 64 * 2**20
-# On a CPU so many more tokens of a vocabulary add as many bytes: products of fewer than 200 targets are slower.
+# On a CPU a chunk has CHUNK_BYTES more for each time that a vocabulary has so many tokens: with fewer than 200 targets
+# in it, products are slower.
 VOCABULARY_OF_CHUNK = 80_000
 # Rows of logits start at multiples of this many elements: others make products take 1.4 times as long, on GPUs 2 to 3.
 ROW_ALIGNMENT = 64
