@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 HEADING = re.compile(r"^##+ (.+)\n", flags=re.MULTILINE)
@@ -68,6 +69,37 @@ def run_lines(heading: str, page: str = "works-with.md", **names) -> dict:
     path.write_text(lines_of(heading, page), encoding="utf-8")
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
     return names
+
+
+def quantisation_figures(model, is_quantised: Callable[[Any], bool], is_saved: bool) -> list[Figure]:
+    """What few bits make of the model in the box: its layers, its logits and, if it can be saved, a folder of it.
+
+    Args:
+        model: the model in the box, quantised.
+        is_quantised: whether a linear layer is.
+        is_saved: whether it is saved and opened again.
+    """
+    import torch
+
+    from modeling_gpt1 import NOVELS, GPT1ForCausalLM
+
+    ids = torch.arange(5, 30)[None]
+    with torch.no_grad():
+        expected = GPT1ForCausalLM.from_pretrained(NOVELS)(ids).logits
+        logits = model(ids).logits.float()
+    layers = [module for name, module in model.named_modules() if name.endswith("_proj")]
+    error = ((logits - expected).std() / expected.std()).item()
+    figures = [
+        Figure("layers of 24 that are quantised", sum(map(is_quantised, layers)), equals=24),
+        Figure("error of the logits, in their standard deviations", error, at_most=0.05),
+    ]
+    if is_saved:
+        model.save_pretrained("saved")
+        with torch.no_grad():
+            again = GPT1ForCausalLM.from_pretrained("saved")(ids).logits
+        difference = (again - logits).abs().max().item()
+        figures.append(Figure("greatest difference after saving and opening", difference, equals=0))
+    return figures
 
 
 def finetune(report_to: str, **settings: str) -> None:

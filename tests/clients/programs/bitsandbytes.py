@@ -1,34 +1,17 @@
 """bitsandbytes: 8-bit layers, their logits, and a folder of them."""
 
-from figures import Figure, report, run_lines
+from figures import Figure, quantisation_figures, report, run_lines
 
 REQUIREMENTS = ("bitsandbytes==0.50.2",)
 
 
+def is_quantised(layer) -> bool:
+    return type(layer).__name__ == "Linear8bitLt"
+
+
 def main() -> list[Figure]:
-    import torch
-
-    from modeling_gpt1 import NOVELS, GPT1ForCausalLM
-
     model = run_lines("bitsandbytes")["model"]
-    ids = torch.arange(5, 30)[None]
-    with torch.no_grad():
-        expected = GPT1ForCausalLM.from_pretrained(NOVELS)(ids).logits
-        logits = model(ids).logits.float()
-    layers = [module for name, module in model.named_modules() if name.endswith("_proj")]
-    quantised = sum(type(module).__name__ == "Linear8bitLt" for module in layers)
-    error = ((logits - expected).std() / expected.std()).item()
-    figures = [
-        Figure("layers of 24 that are quantised", quantised, equals=24),
-        Figure("error of the logits, in their standard deviations", error, at_most=0.05),
-    ]
-    model.save_pretrained("saved")
-    with torch.no_grad():
-        again = GPT1ForCausalLM.from_pretrained("saved")(ids).logits
-    figures.append(
-        Figure("greatest difference after saving and opening", (again - logits).abs().max().item(), equals=0)
-    )
-    return figures
+    return quantisation_figures(model, is_quantised, is_saved=True)
 
 
 if __name__ == "__main__":
