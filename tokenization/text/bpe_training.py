@@ -1,6 +1,7 @@
 """Learns the merges of a BPE from a stream of text: the same text always gives the same merges."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 
@@ -8,7 +9,25 @@ from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
+from ..errors import UserError
+
+DEFAULT_MERGES = 40_000  # the paper's
 REPEATED_WORDS = 1 << 10
+
+
+def texts_to_learn_from(files_or_iterator: str | os.PathLike | Iterable) -> Iterable[str]:
+    """The texts of a corpus, as of `training_texts`, or those of an iterator. A list means files."""
+    if not isinstance(files_or_iterator, (str, os.PathLike, list, tuple)):
+        return files_or_iterator
+    from .documents import training_texts  # imports datasets, which takes a second
+
+    return training_texts(files_or_iterator)
+
+
+def check_num_merges(num_merges: int) -> None:
+    """Refuses a negative number before any text is read."""
+    if num_merges < 0:
+        raise UserError(f"`num_merges` is {num_merges}, but must be at least 0.")
 
 
 def count_words(backend: Tokenizer, texts: Iterable[str], show_progress: bool) -> dict[str, int]:

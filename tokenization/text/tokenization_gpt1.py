@@ -22,7 +22,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging
 
 from ..errors import UserError
-from .bpe_training import count_words, learn_merges
+from .bpe_training import DEFAULT_MERGES, check_num_merges, count_words, learn_merges, texts_to_learn_from
 from .control_tokens import (
     CONTROL_TOKENS,
     add_control_tokens,
@@ -153,7 +153,7 @@ class GPT1Tokenizer(TokenizersBackend):
     def train(
         cls,
         files_or_iterator: str | os.PathLike | Iterable,
-        num_merges: int = 40000,
+        num_merges: int = DEFAULT_MERGES,
         min_frequency: int = 2,
         show_progress: bool = True,
         **kwargs,
@@ -173,14 +173,9 @@ class GPT1Tokenizer(TokenizersBackend):
         Raises:
             ValueError: the text has no words, or `num_merges` is negative.
         """
-        if num_merges < 0:
-            raise UserError(f"`num_merges` is {num_merges}, but must be at least 0.")
-        if isinstance(files_or_iterator, (str, os.PathLike, list, tuple)):
-            from .documents import training_texts  # imports datasets, which takes a second
-
-            files_or_iterator = training_texts(files_or_iterator)
+        check_num_merges(num_merges)
         prepared = cls(**kwargs).backend_tokenizer
-        words = count_words(prepared, files_or_iterator, show_progress)
+        words = count_words(prepared, texts_to_learn_from(files_or_iterator), show_progress)
         if not words.keys() - {"\n"}:
             raise UserError("The training text has no words. Give files or strings with text in them.")
         letters = sorted(set("".join(words)))

@@ -22,7 +22,7 @@ from tokenizers.models import BPE, WordPiece
 from transformers import BertTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, TokenizersBackend
 
 from ..errors import UserError
-from .bpe_training import count_words, learn_merges
+from .bpe_training import DEFAULT_MERGES, check_num_merges, count_words, learn_merges, texts_to_learn_from
 from .tokenization_gpt1 import GPT1Tokenizer
 
 END_OF_TEXT = "<|endoftext|>"
@@ -74,14 +74,10 @@ def train_tokenizer(
             f"`num_merges` is {num_merges}, but a tokenizer of characters merges none. Leave it out, or take 'bytes'."
         )
     if num_merges is None:
-        num_merges = 40_000
-    if num_merges < 0:
-        raise UserError(f"`num_merges` is {num_merges}, but must be at least 0.")
-    if isinstance(files_or_iterator, (str, os.PathLike, list, tuple)):
-        from .documents import training_texts  # imports datasets, which takes a second
-
-        files_or_iterator = training_texts(files_or_iterator)
-    return TOKENIZER_KINDS[kind](files_or_iterator, num_merges, min_frequency, show_progress)
+        num_merges = DEFAULT_MERGES
+    check_num_merges(num_merges)
+    texts = texts_to_learn_from(files_or_iterator)
+    return TOKENIZER_KINDS[kind](texts, num_merges, min_frequency, show_progress)
 
 
 def _train_gpt1(texts: Iterable[str], num_merges: int, min_frequency: int, show_progress: bool) -> GPT1Tokenizer:

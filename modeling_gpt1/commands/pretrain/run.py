@@ -23,6 +23,7 @@ from tokenization import (
 from tokenization.corpus.noise import NOISES
 from tokenization.corpus.preparation import lengths_of
 from tokenization.errors import UserError
+from tokenization.text.bpe_training import DEFAULT_MERGES
 from tokenization.text.documents import find_files
 from tokenization.wording import counted
 
@@ -44,7 +45,6 @@ from .arguments import BABYLM, CorpusArguments, StartArguments
 
 logger = logging.getLogger(__name__)
 BABYLM_EPOCHS = 10  # that the challenge allows
-DEFAULT_MERGES = 40_000
 SHUFFLED_BLOCKS = 10_000  # of a stream
 UNKNOWN_TEXTS, UNKNOWN_CHARACTERS = 200, 5_000  # that are looked at for unknown tokens
 SAMPLE_TOKENS = 40  # that each evaluation adds to a prompt
