@@ -44,6 +44,17 @@ def open_task_adapter(auto_class: Any, checkpoint: str, gets_adapter: bool, **op
     return open_adapter(auto_class.from_pretrained, checkpoint, base, **options)
 
 
+def keep_unpacked(model: PreTrainedModel) -> None:
+    """Keeps the 4-bit weights of bitsandbytes in the form that has gradients, in place.
+
+    On CPUs with AVX512 for bfloat16 it packs them for a faster product at the first call in evaluation mode. That
+    product has no gradient, so an adapter would learn nothing after an evaluation, and no error would tell.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
 def add_adapter(
     family: "Family", model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, peft_config: Any
 ) -> torch.nn.Module:

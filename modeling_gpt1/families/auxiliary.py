@@ -26,15 +26,16 @@ from transformers.utils import ModelOutput
 
 from tokenization.errors import UserError
 
+from ..kernels_gpt1 import is_quantized
 from ..layouts_gpt1 import base_of_adapter
 from .language_model_head import LanguageModelHead, scale_of_logits, soft_cap_of_logits
 from .opening import report, without_load_report
-from .probing import unchanged
+from .probing import rounding_of, unchanged
 
 HEAD = "auxiliary_head"  # the name of the head in its classifier
 HEAD_FILE = "auxiliary_head.safetensors"  # in a checkpoint
 PROBE_LENGTH = 16  # tokens
-TOLERANCE = 1e-4  # of logits, as a part of the largest where that is above 1
+TOLERANCE = 1e-4  # of logits, as a part of the largest where that is above 1; quantised layers round more
 
 
 @dataclass
@@ -222,6 +223,7 @@ def check_logits(
         ValueError: they differ, or a token's logits depend on later tokens.
     """
     name = type(model).__name__
+    tolerance = rounding_of(model) if is_quantized(model.config) else TOLERANCE
     try:
         with unchanged(model):
             logits = logits_of_base(model, head, ids)
@@ -232,7 +234,7 @@ def check_logits(
             f"{name} cannot read a few tokens as the causal {model.config.model_type} does ({error}), so `lm_coef` "
             "has no language-model loss here. Leave `lm_coef` out, or use another model."
         ) from error
-    if logits.shape != expected.shape or difference(logits, expected) > TOLERANCE:
+    if logits.shape != expected.shape or difference(logits, expected) > tolerance:
         detail = "have another shape"
         if logits.shape == expected.shape:
             detail = f"differ by {difference(logits, expected):.2g} of the largest"
@@ -241,7 +243,7 @@ def check_logits(
             f"and the output embeddings: they {detail}. So `lm_coef` has no language-model loss here. "
             "Leave `lm_coef` out, or use another model."
         )
-    if difference(of_beginning, logits[:, :-1]) > TOLERANCE:
+    if difference(of_beginning, logits[:, :-1]) > tolerance:
         raise UserError(
             f"{name} reads the tokens after the one that it predicts, so its language-model loss would mean nothing. "
             "Leave `lm_coef` out, or use another model."

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..kernels_gpt1 import is_quantized
+
 NO_LIMIT = 10**6  # tokenizers without a limit name a far higher number
 
 
@@ -25,10 +27,11 @@ def longest_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase 
 def rounding_of(model: PreTrainedModel) -> float:
     """Differences of scores up to this, as a part of the largest, are rounding.
 
-    An accelerator may multiply in fewer bits than the weights have, and by another kernel for another batch.
+    An accelerator may multiply in fewer bits than the weights have, and by another kernel for another batch. So do
+    quantised layers: those of LLM.int8 choose the columns that they multiply in 16 bits by all rows of the batch.
     """
-    is_exact = model.device.type == "cpu" and model.dtype in (torch.float32, torch.float64)
-    return 1e-3 if is_exact else 5e-2
+    has_full_precision = model.dtype in (torch.float32, torch.float64) and not is_quantized(model.config)
+    return 1e-3 if has_full_precision and model.device.type == "cpu" else 5e-2
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from tokenization.rows.tasks import Task, compute_metrics_for, get_task
 from tokenization.wording import counted
 
 from ..families import family_of_checkpoint, family_of_config
-from ..families.adapters import add_adapter
+from ..families.adapters import add_adapter, keep_unpacked
 from ..families.checks import num_embeddings
 from ..families.opening import packaged, reset_heads
 from .freezing import check_freezing, freeze_weights
@@ -139,6 +139,8 @@ def prepare_finetuning(
             gets_lm_head=bool(lm_coef),
             quantization_config=quantization_config,
         )
+    if quantization_config is not None:
+        keep_unpacked(model)
     if n_transfer is not None:
         keep_first_layers(model, n_transfer)
     num_tokens = num_embeddings(model)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from peft import LoraConfig
+from support.decoders import make_decoder_trainer, prepare_decoder, write_decoder
 from support.refusals import refusal
 from torch import nn
 from transformers import BitsAndBytesConfig
@@ -20,6 +21,8 @@ from modeling_gpt1 import (
     GPT1TrainingArguments,
     prepare_finetuning,
 )
+from modeling_gpt1.families.auxiliary import auxiliary_head
+from modeling_gpt1.families.probing import rounding_of
 from modeling_gpt1.kernels_gpt1 import GPT1Linear
 from tokenization import Task
 
@@ -135,6 +138,15 @@ def test_quantised_weights_without_an_adapter_are_refused(folder):
     assert "Pass `peft_config`, such as `LoraConfig(r=16)`" in told
 
 
+def test_the_scores_of_a_quantised_model_round_more(folder):
+    """LLM.int8 multiplies some columns in 16 bits, and which ones the other rows of a batch decide as well."""
+    roundings = [
+        rounding_of(GPT1ForCausalLM.from_pretrained(folder, quantization_config=given))
+        for given in (None, LooksOnlyConfig())
+    ]
+    assert roundings == [1e-3, 5e-2]
+
+
 # ---- bitsandbytes, where it is installed
 
 BITS = {
@@ -177,3 +189,31 @@ def test_an_adapter_learns_on_weights_of_bitsandbytes(bits, folder, tmp_path):
     trainer = finetune_an_adapter(folder, tmp_path / "run", quantization_config=BITS[bits])
     losses = [record["loss"] for record in trainer.state.log_history if "lm_loss" in record]
     assert losses[-1] < 0.7 * losses[0]
+
+
+def test_an_adapter_on_weights_of_bitsandbytes_has_gradients_after_an_evaluation(bits, folder, tmp_path):
+    trainer = finetune_an_adapter(folder, tmp_path / "run", quantization_config=BITS[bits])
+    batch = trainer.data_collator(ROWS)
+    gradients = []
+    for _ in range(2):
+        trainer.model.train().zero_grad()
+        trainer.model(**batch).loss.backward()
+        gradients.append([weight.grad for weight in trainer.model.parameters() if weight.requires_grad])
+        with torch.no_grad():
+            trainer.model.eval()(**batch)
+    assert all(gradient is not None for gradient in gradients[1])
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2"])
+def test_the_auxiliary_objective_trains_an_adapter_on_weights_of_bitsandbytes(name, bits, tmp_path):
+    """Layers are a multiple of 64 wide. The output matrix is in full precision."""
+    sizes = {"n_embd": 64} if name == "gpt2" else {"hidden_size": 64, "intermediate_size": 128, "head_dim": 16}
+    folder = write_decoder(name, tmp_path / "base", **sizes)
+    parts = prepare_decoder(folder, peft_config=LoraConfig(r=4), quantization_config=BITS[bits])
+    trainer = make_decoder_trainer(parts, tmp_path / "run", max_steps=3, learning_rate=0.01)
+    trainer.train()
+    adapters = [weight for key, weight in trainer.model.named_parameters() if "lora_B" in key]
+    assert adapters
+    assert all(weight.any() for weight in adapters)  # each was zero before its first update
+    kept = {weight.dtype for weight in auxiliary_head(trainer.model.get_base_model()).parameters()}
+    assert kept <= {torch.float32}

@@ -1,6 +1,7 @@
 """Decoders of other families trained on L3: what the trainer's numbers must not depend on, and what is saved."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -17,7 +18,7 @@ from support.decoders import (
 )
 from support.finetuning import Rows, resumes_after, training_log
 from support.refusals import refusal
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, dynamic_module_utils
 
 from modeling_gpt1 import prepare_finetuning
 from modeling_gpt1.families.auxiliary import HEAD_FILE, auxiliary_head
@@ -307,6 +308,27 @@ def test_half_precision_is_near(name, folder_of, tmp_path):
         assert log["lm_loss"] == pytest.approx(expected["lm_loss"], rel=2e-2)
 
 
+def test_compilation_changes_nothing(folder_of, tmp_path):
+    """Graphs of the forward pass that also gives the language-model loss, and of its gradients."""
+    graphs = torch._dynamo.utils.counters["stats"]
+    logs, counts = [], []
+    for is_on in (False, True):
+        trainer = make_decoder_trainer(
+            prepare_decoder(folder_of("gpt2")),
+            tmp_path,
+            rows=Rows("classification", 8),
+            torch_compile=is_on,
+            torch_compile_backend="aot_eager" if is_on else None,
+        )
+        before = graphs["unique_graphs"]
+        logs.append(training_log(trainer))
+        counts.append(graphs["unique_graphs"] - before)
+    for log, expected in zip(logs[1], logs[0], strict=True):
+        assert log == pytest.approx(expected, rel=1e-5)
+    assert counts[0] == 0
+    assert counts[1] > 0
+
+
 def test_the_side_of_padding_changes_nothing(folder_of, tmp_path):
     right, left = (
         make_decoder_trainer(prepare_decoder(folder_of("llama"), padding_side=side), tmp_path)
@@ -331,3 +353,37 @@ def test_pairs_in_both_orders_have_the_mean_of_two_losses(folder_of, tmp_path):
     alone = [one_order.evaluate([one])["eval_lm_loss"] for one in (row, turned)]
     assert both == pytest.approx(sum(alone) / 2, rel=1e-6)
     assert alone[0] != pytest.approx(alone[1], rel=1e-3)
+
+
+# ---- Models that bring code
+
+OWN_CODE = """
+from transformers import GPT2Config, GPT2LMHeadModel, GPT2ForSequenceClassification
+
+class OwnConfig(GPT2Config):
+    model_type = "own"
+
+class OwnForCausalLM(GPT2LMHeadModel):
+    config_class = OwnConfig
+
+class OwnForSequenceClassification(GPT2ForSequenceClassification):
+    config_class = OwnConfig
+"""
+
+
+def test_a_model_that_brings_its_code_is_trained_by_consent(folder_of, tmp_path, monkeypatch):
+    """Its losses are those of the GPT-2 whose weights it has."""
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folder = shutil.copytree(folder_of("gpt2"), tmp_path / "own")
+    (folder / "own.py").write_text(OWN_CODE, encoding="utf-8")
+    classes = ("ForCausalLM", "ForSequenceClassification")
+    names = {"AutoConfig": "own.OwnConfig"} | {f"AutoModel{kind}": f"own.Own{kind}" for kind in classes}
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own", "auto_map": names}))
+    assert "trust_remote_code=True" in refusal(prepare_decoder, folder)
+
+    parts = prepare_decoder(folder, trust_remote_code=True)
+    logs = training_log(make_decoder_trainer(parts, tmp_path / "out"))
+
+    assert type(parts["model"]).__name__ == "OwnForSequenceClassification"
+    assert logs == training_log(make_decoder_trainer(prepare_decoder(folder_of("gpt2")), tmp_path / "gpt2"))
