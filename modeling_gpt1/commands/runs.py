@@ -21,6 +21,7 @@ from tokenization.errors import UserError
 from tokenization.wording import counted, nearest
 
 from ..families import without_adapter
+from ..families.probing import num_parameters
 from ..inference.devices import accelerator_name
 from ..storage.writing import write_atomically
 from ..training.arguments import rows_per_update
@@ -227,9 +228,9 @@ def use_readable_log(trainer: Trainer, evaluated: str = "") -> None:
 def describe_start(trainer: Trainer, start: str | None) -> str:
     """The model, where it comes from, and what computes it."""
     model, args = trainer.model, trainer.args
-    num_parameters, num_trained = model.num_parameters(), model.num_parameters(only_trainable=True)
-    parameters = f"{num_parameters:,} parameters"
-    if num_trained < num_parameters:
+    num_all, num_trained = num_parameters(model), num_parameters(model, only_trainable=True)
+    parameters = f"{num_all:,} parameters"
+    if num_trained < num_all:
         parameters += f" ({num_trained:,} of them trained)"
     origin = "new" if start is None else f"from {start}"
     device = "CPU" if args.device.type == "cpu" else accelerator_name()

@@ -23,6 +23,7 @@ from tokenization.rows.tasks import Task
 
 from ..configuration_gpt1 import has_choices, is_regression
 from ..hub.card import CardFacts, base_model_of, names_of_classes
+from .probing import num_parameters
 
 # GPT-1's sizes: each family gets them by default, so that families differ in nothing else.
 SIZES = {
@@ -418,7 +419,7 @@ class Family(ABC):
         facts = CardFacts(
             config=config,
             class_name=type(model).__name__,
-            num_parameters=f"{model.num_parameters():,}",
+            num_parameters=f"{num_parameters(model):,}",
             repo_id=repo_id,
             model_name=repo_id,
             model_tag=self.model_tag(config),

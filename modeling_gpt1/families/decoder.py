@@ -18,6 +18,7 @@ from ..hub.card import CardFacts
 from .auxiliary import add_auxiliary_head, auxiliary_head, read_trained_head, write_trained_head
 from .base import check_lm_coef
 from .classifiers import ClassifierFamily
+from .probing import num_parameters
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class DecoderFamily(ClassifierFamily):
         head = auxiliary_head(model)
         if head is not None:  # which is not saved
             num_unsaved = sum(weight.numel() for weight in head.parameters())
-            facts.num_parameters = f"{model.num_parameters() - num_unsaved:,}"
+            facts.num_parameters = f"{num_parameters(model) - num_unsaved:,}"
         return facts
 
     def is_of_kind(self, config: PreTrainedConfig) -> bool:

@@ -1,4 +1,4 @@
-"""What any model shows: how long a text it reads, how much it rounds; and calls that leave it as it was."""
+"""What any model shows: its size, how long a text it reads, how much it rounds; calls that leave it as it was."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +22,24 @@ def longest_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase 
     if tokenizer is not None:
         limits.append(tokenizer.model_max_length)
     return min((limit for limit in limits if 0 < limit < NO_LIMIT), default=None)
+
+
+def num_parameters(model: PreTrainedModel, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+    """As transformers' method, but also for weights that DeepSpeed's ZeRO-3 has cut, so that they are empty here."""
+    if not any(hasattr(weight, "ds_shape") for weight in model.parameters()):
+        return model.num_parameters(only_trainable=only_trainable, exclude_embeddings=exclude_embeddings)
+    embeddings = [module.weight for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+    left_out = {id(weight) for weight in embeddings} if exclude_embeddings else set()
+    return sum(
+        whole_shape(weight).numel()
+        for weight in model.parameters()
+        if id(weight) not in left_out and (weight.requires_grad or not only_trainable)
+    )
+
+
+def whole_shape(weight: torch.Tensor) -> torch.Size:
+    """The shape of a weight, which DeepSpeed's ZeRO-3 notes where it cuts it over the processes."""
+    return getattr(weight, "ds_shape", weight.shape)
 
 
 def rounding_of(model: PreTrainedModel) -> float:

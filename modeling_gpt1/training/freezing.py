@@ -18,6 +18,7 @@ from tokenization.wording import counted
 
 from ..families.adapters import without_adapter
 from ..families.opening import heads_of
+from ..families.probing import whole_shape
 
 EMBEDDINGS = "embeddings"
 BASE = "base"
@@ -179,10 +180,10 @@ def describe_freezing(model: torch.nn.Module) -> str | None:
     if own_model is not model:
         return None
     weights = list(own_model.parameters())
-    num_frozen = sum(weight.numel() for weight in weights if not weight.requires_grad)
+    num_frozen = sum(whole_shape(weight).numel() for weight in weights if not weight.requires_grad)
     if not num_frozen:
         return None
-    share = f"{num_frozen:,} of {sum(weight.numel() for weight in weights):,} parameters"
+    share = f"{num_frozen:,} of {sum(whole_shape(weight).numel() for weight in weights):,} parameters"
     if trains_head_alone(own_model):
         return f"everything but the head ({share})"
     parts = []

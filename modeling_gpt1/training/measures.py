@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
+from ..families.probing import whole_shape
 
 # Held-out perplexity of small models by tokens read, from docs/results/settings.md.
 MEASURED = {0.75e6: 246, 3.0e6: 132, 15.0e6: 66, 59.9e6: 49}
@@ -67,7 +68,8 @@ def training_flops_per_token(model: PreTrainedModel) -> float:
     for name, module in model.named_modules():
         if name.endswith(("tokens_embed", "positions_embed")):  # the tied head counts under its own name
             continue
-        matrices += sum(weight.numel() for weight in module.parameters(recurse=False) if weight.dim() == 2)
+        shapes = [whole_shape(weight) for weight in module.parameters(recurse=False)]
+        matrices += sum(shape.numel() for shape in shapes if len(shape) == 2)
     if isinstance(config, GPT1LSTMConfig):
         return 6 * matrices
     length = config.max_position_embeddings

@@ -24,6 +24,7 @@ from tokenization.wording import counted, listed
 from ... import GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
 from ...families import family_of_checkpoint, family_of_config
 from ...families.opening import without_reports
+from ...families.probing import num_parameters
 from ...inference.predictions import describe_prediction, texts_and_label
 from ...storage.writing import atomic_file
 from ...training.arguments import seed_of_data
@@ -408,12 +409,12 @@ class FineTuningRun:
         is_new_run = self.args.do_train and self.checkpoint is None
         if not is_measured or not is_new_run or not self.args.should_log:
             return
-        num_parameters = self.trainer.model.num_parameters(exclude_embeddings=True)
-        proposed = proposed_rate(num_parameters)
+        num_in_layers = num_parameters(self.trainer.model, exclude_embeddings=True)
+        proposed = proposed_rate(num_in_layers)
         if self.args.learning_rate <= proposed / FAR_BELOW:
             logger.warning(
                 f"The learning rate is {self.args.learning_rate:.3g}, at which a model of this size learns little: it "
-                f"has {num_parameters:,} parameters beside its embeddings. Runs of such models used about "
+                f"has {num_in_layers:,} parameters beside its embeddings. Runs of such models used about "
                 f"{proposed:.1g}: pass --learning_rate {proposed:.1g}. The default is the paper's, for 85 M."
             )
 
