@@ -36,25 +36,16 @@ def main() -> list[Figure]:
     model.save_pretrained("model")
     size = model.num_parameters()
     GPT1Tokenizer.from_pretrained(NOVELS).save_pretrained("model")
-    lines = [
-        f"The old man had {number} children, and she said that they were in the house.\n" for number in range(200)
-    ]
-    Path("text.txt").write_text("".join(lines), encoding="utf-8")
+    line = "The old man had {} children, and she said that they were in the house.\n"
+    Path("text.txt").write_text("".join(map(line.format, range(200))), encoding="utf-8")
 
     expected = losses_of("one", 1, sys.executable)
     figures = [Figure("fall of the loss in one process", expected[0] - expected[-1], at_least=0.5)]
     for stage in (2, 3):
         config_file = Path(commands.__file__).parent / "accelerate" / f"deepspeed_zero{stage}.yaml"
-        launcher = [
-            sys.executable,
-            "-m",
-            "accelerate.commands.launch",
-            "--config_file",
-            str(config_file),
-            "--mixed_precision",
-            "no",
-        ]
-        found = losses_of(f"zero{stage}", 2, *launcher, "--num_processes", "2", "--main_process_port", "0")
+        launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config_file)]
+        launcher += ["--mixed_precision", "no", "--num_processes", "2", "--main_process_port", "0"]
+        found = losses_of(f"zero{stage}", 2, *launcher)
         difference = max(abs(loss - other) for loss, other in zip(found, expected, strict=True))
         figures.append(Figure(f"greatest difference of a loss by ZeRO-{stage}", difference, at_most=1e-4))
         parts = list(Path(f"zero{stage}", f"checkpoint-{UPDATES}").glob("global_step*/*optim_states.pt"))
