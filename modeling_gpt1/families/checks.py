@@ -128,7 +128,7 @@ def num_embeddings(model: PreTrainedModel) -> int:
     """Tokens that have an embedding of their own; 0 without a table of them."""
     try:
         table = model.get_input_embeddings()
-    except NotImplementedError:  # CANINE hashes
+    except NotImplementedError:  # of models without a table, such as CANINE, which hashes characters
         return 0
     return len(getattr(table, "weight", ()))  # a class of embeddings may have none
 
