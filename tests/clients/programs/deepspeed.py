@@ -27,6 +27,16 @@ def losses_of(output_dir: str, num_processes: int, *launcher: str) -> list[float
     return [record["loss"] for record in state["log_history"] if "loss" in record]
 
 
+def difference_of_weights(folder: str, other: str) -> float:
+    """The greatest difference of a number in the weights of two folders."""
+    from safetensors.torch import load_file
+
+    weights, others = (load_file(f"{place}/model.safetensors") for place in (folder, other))
+    if weights.keys() != others.keys():
+        return float("inf")
+    return max((weights[name] - others[name]).abs().max().item() for name in weights)
+
+
 def main() -> list[Figure]:
     from modeling_gpt1 import NOVELS, GPT1ForCausalLM, commands
     from tokenization import GPT1Tokenizer
@@ -34,13 +44,15 @@ def main() -> list[Figure]:
     # Each process would leave out other numbers.
     model = GPT1ForCausalLM.from_pretrained(NOVELS, embd_pdrop=0.0, resid_pdrop=0.0, attn_pdrop=0.0)
     model.save_pretrained("model")
-    size = model.num_parameters()
     GPT1Tokenizer.from_pretrained(NOVELS).save_pretrained("model")
     line = "The old man had {} children, and she said that they were in the house.\n"
     Path("text.txt").write_text("".join(map(line.format, range(200))), encoding="utf-8")
 
     expected = losses_of("one", 1, sys.executable)
-    figures = [Figure("fall of the loss in one process", expected[0] - expected[-1], at_least=0.5)]
+    figures = [
+        Figure("fall of the loss in one process", expected[0] - expected[-1], at_least=0.5),
+        Figure("greatest change of a weight in it", difference_of_weights("one", "model"), at_least=2e-3),
+    ]
     for stage in (2, 3):
         config_file = Path(commands.__file__).parent / "accelerate" / f"deepspeed_zero{stage}.yaml"
         launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config_file)]
@@ -50,8 +62,8 @@ def main() -> list[Figure]:
         figures.append(Figure(f"greatest difference of a loss by ZeRO-{stage}", difference, at_most=1e-4))
         parts = list(Path(f"zero{stage}", f"checkpoint-{UPDATES}").glob("global_step*/*optim_states.pt"))
         figures.append(Figure(f"parts of the optimizer state by ZeRO-{stage}", len(parts), equals=2))
-    whole = GPT1ForCausalLM.from_pretrained("zero3")
-    figures.append(Figure("numbers in what ZeRO-3 saved, beside the model's", whole.num_parameters() / size, equals=1))
+        difference = difference_of_weights(f"zero{stage}", "one")
+        figures.append(Figure(f"greatest difference of a weight saved by ZeRO-{stage}", difference, at_most=5e-4))
     return figures
 
 
