@@ -15,7 +15,7 @@ from tokenization.rows.tasks import Task
 from tokenization.text.forms import any_word
 
 from ..configuration_gpt1 import GPT1Config, has_choices, is_regression
-from .probing import longest_sequence, rounding_of, unchanged
+from .probing import longest_sequence, rounding_of, unchanged, whole_shape
 from .task_scores import TaskScores
 
 # ---- Tasks
@@ -130,7 +130,8 @@ def num_embeddings(model: PreTrainedModel) -> int:
         table = model.get_input_embeddings()
     except NotImplementedError:  # of models without a table, such as CANINE, which hashes characters
         return 0
-    return len(getattr(table, "weight", ()))  # a class of embeddings may have none
+    weight = getattr(table, "weight", None)  # a class of embeddings may have none
+    return 0 if weight is None else whole_shape(weight)[0]
 
 
 def check_collator_of_classifier(model: PreTrainedModel, data_collator: TraversalCollator) -> None:

@@ -18,7 +18,7 @@ def longest_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase 
         weight = getattr(module, "weight", None)
         if name.rpartition(".")[2] == "position_embeddings" and weight is not None:
             first = getattr(module, "padding_idx", None)  # RoBERTa's positions begin after that of padding
-            limits.append(len(weight) - (0 if first is None else first + 1))
+            limits.append(whole_shape(weight)[0] - (0 if first is None else first + 1))
     if tokenizer is not None:
         limits.append(tokenizer.model_max_length)
     return min((limit for limit in limits if 0 < limit < NO_LIMIT), default=None)

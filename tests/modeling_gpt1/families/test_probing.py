@@ -1,10 +1,12 @@
-"""What a model shows of itself: how many parameters it has."""
+"""What a model shows of itself: how many parameters and embeddings it has, and how long a text it reads."""
 
 import pytest
 import torch
+from transformers import RobertaConfig, RobertaModel
 
 from modeling_gpt1 import GPT1ForCausalLM
-from modeling_gpt1.families.probing import num_parameters
+from modeling_gpt1.families.checks import num_embeddings
+from modeling_gpt1.families.probing import longest_sequence, num_parameters
 from modeling_gpt1.training.freezing import describe_freezing
 from modeling_gpt1.training.measures import training_flops_per_token
 
@@ -37,3 +39,15 @@ def test_what_is_told_of_weights_that_are_cut_is_the_same(measure, model):
     cut_over_processes(model)
     assert expected
     assert measure(model) == expected
+
+
+def test_embeddings_that_are_cut_are_counted_whole(model):
+    cut_over_processes(model)
+    assert num_embeddings(model) == model.config.vocab_size
+
+
+def test_positions_that_are_cut_limit_the_text():
+    sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+    model = RobertaModel(RobertaConfig(**sizes, vocab_size=9, max_position_embeddings=34))
+    cut_over_processes(model)
+    assert longest_sequence(model) == 32  # the first two positions are padding's
