@@ -17,7 +17,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from modeling_gpt1.reproduction.grid import read_cells
-from modeling_gpt1.reproduction.tables import COLUMNS, LABELS, Cells
+from modeling_gpt1.reproduction.tables import COLUMNS, LABELS, Cells, place_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -149,11 +149,6 @@ def tuned_reports() -> list[tuple[dict, list[dict]]]:
     return found
 
 
-def variant_of(place: str | int) -> str:
-    """The name of a condition in the list of what was tuned."""
-    return f"transfer-{place}" if isinstance(place, int) else place
-
-
 def tuned_table() -> str:
     """Scores of each condition by its seeds, computed from the kept answers, with the settings that were chosen."""
     rows = []
@@ -161,14 +156,15 @@ def tuned_table() -> str:
         found = Cells(cells, (), report["models"][0]["config"]["num_hidden_layers"])
         for key in (key for key in COLUMNS if COLUMNS[key].task in report["measured"]["tasks"]):
             task = COLUMNS[key].label
-            chosen = {of["variant"]: of["chosen"] for of in report["tuning"] if of["task"] == COLUMNS[key].task}
+            of_task = [cell for cell in cells if cell["task"] == COLUMNS[key].task]
+            ran_with = {place_of(cell): cell["ran_with"] for cell in of_task if "ran_with" in cell}
             for place, name in TUNED_CONDITIONS.items():
                 scores = [of_seed[0] for of_seed in found.scores(key, place).values()]
                 num_failed = len(found.failed(key, place))
                 if not scores and not num_failed:
                     continue
-                settings = chosen.get(variant_of(place))
-                rows.append([f"{task}: {name}", *tuned_settings(settings), *spread(scores), str(num_failed)])
+                settings = tuned_settings(ran_with.get(place))
+                rows.append([f"{task}: {name}", *settings, *spread(scores), str(num_failed)])
             majority = found.baselines(key)["majority"]
             rows.append([f"{task}: one answer for all rows", "–", "–", "–", f"{majority:.1f}", "–", "–", "–"])
     header = ["", "learning rate", "warm-up", "λ", "mean", "least to greatest", "seeds", "failed to train"]
@@ -213,12 +209,12 @@ def gain_of(effect: dict | None) -> str:
     return f"{gain}, {effect['failed']} failed" if effect["failed"] else gain
 
 
-def tuned_settings(chosen: dict | None) -> list[str]:
-    """Rate, warm-up and λ of a condition; a linear model has none."""
-    if chosen is None:
+def tuned_settings(ran_with: Mapping | None) -> list[str]:
+    """Rate, warm-up and λ of a condition's runs; a linear model has none."""
+    if ran_with is None:
         return ["–", "–", "–"]
-    lm_coef = "0.5" if chosen["lm_coef"] is None else f"{chosen['lm_coef']:g}"
-    return [f"{chosen['learning_rate']:.0e}".replace("e-0", "e-"), f"{100 * chosen['warmup_steps']:g} %", lm_coef]
+    rate = f"{ran_with['learning_rate']:.0e}".replace("e-0", "e-")
+    return [rate, f"{100 * ran_with['warmup_steps']:g} %", f"{ran_with['lm_coef']:g}"]
 
 
 def spread(scores: list[float]) -> list[str]:

@@ -103,6 +103,19 @@ def test_an_answer_that_was_changed_changes_the_effects():
     assert found[0][1:] != pytest.approx(effects_in(report)[0][1:], abs=1e-4)
 
 
+def test_a_condition_is_listed_with_the_objective_that_it_trained_with(monkeypatch):
+    report, cells = TUNED[0]
+    first = next(cell for cell in cells if cell["variant"] == "full")
+    assert first["ran_with"]["lm_coef"] == 0.5
+    # What was tuned there names no λ, because it is part of the condition.
+    plain = {**first, "variant": "without_auxiliary", "ran_with": {**first["ran_with"], "lm_coef": 0.0}}
+    monkeypatch.setitem(pages.tuned_table.__globals__, "tuned_reports", lambda: [(report, [first, plain])])
+    rows = [row.split(" | ") for row in pages.tuned_table().splitlines()]
+    shown = {row[0].partition(": ")[2]: row[3] for row in rows if ": " in row[0]}
+    assert shown["full method"] == "0.5"
+    assert shown["no auxiliary objective"] == "0"
+
+
 def test_the_sentences_on_pretraining_have_the_measured_effect():
     (report,) = (report for report, _ in TUNED if report["measured"]["tasks"] == ["sst2"])
     effect = next(of for of in report["effects"] if of["second"] == "no pre-training" and of["first"] == "full method")
