@@ -18,7 +18,7 @@ def main() -> list[Figure]:
     command = [sys.executable, "-m", "modeling_gpt1.commands", "serve", NOVELS, "--port", "0", "--device", "cpu"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            address = re.search(r"http://[\d.]+:\d+", server.stdout.readline())[0]
+            address = re.search(r"http://[\d.]+:\d+", next(line for line in server.stdout if "http://" in line))[0]
             client = OpenAI(base_url=f"{address}/v1", api_key="none")
             whole = [complete(client, "gpt1-novels", prompt) for prompt in PROMPTS]
             streamed = [stream(client, "gpt1-novels", prompt) for prompt in PROMPTS]
