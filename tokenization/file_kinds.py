@@ -33,6 +33,7 @@ DELIMITERS = ",;\t|"  # of a .csv file
 # What a shell makes hard to type.
 WORDS_FOR_DELIMITERS = {"tab": "\t", "\\t": "\t"}
 WHITESPACE = re.compile(r"\s*")
+MOST_NESTED = 50  # lists and objects around another; a table has at most 64, and thousands would end the process
 
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 ZIP_MARK = b"PK"  # a spreadsheet is an archive, too
@@ -77,25 +78,49 @@ def _json_values(file: TextIO, decoder: json.JSONDecoder) -> Iterator[Any]:
             continue
         try:
             values = [decoder.decode(line)]
+            is_nested = _is_nested(values[0], line)
         except RecursionError:
-            raise ValueError(f"line {number + 1} has lists or objects in more than a thousand others") from None
+            is_nested = True
         except json.JSONDecodeError:  # a value of several lines, or several values in a line
             values = _values_of_text(line + file.read(), decoder, number)
+            is_nested = False
+        if is_nested:
+            raise ValueError(f"line {number + 1} has lists or objects in more than {MOST_NESTED} others")
         yield from values
+
+
+def _is_nested(value: Any, text: str) -> bool:
+    """Whether a value, which a text stands for, has lists and objects in more than `MOST_NESTED` others."""
+    if text.count("[") + text.count("{") <= MOST_NESTED:
+        return False
+    depth, layer = 0, [value]
+    while layer:
+        containers = [outer for outer in layer if isinstance(outer, list | dict)]
+        layer = [inner for outer in containers for inner in (outer.values() if isinstance(outer, dict) else outer)]
+        depth += bool(containers)
+    return depth > MOST_NESTED
 
 
 def _values_of_text(text: str, decoder: json.JSONDecoder, lines_before: int) -> Iterator[Any]:
     place = WHITESPACE.match(text).end()
     while place < len(text):
         try:
-            value, place = decoder.raw_decode(text, place)
+            value, end = decoder.raw_decode(text, place)
+            is_nested = _is_nested(value, text[place:end])
+        except RecursionError:
+            is_nested = True
         except json.JSONDecodeError as error:
             begin = lines_before + 1 + text.count("\n", 0, place)
             line = lines_before + error.lineno
             where = f"the value that begins in line {begin}"
             raise ValueError(f"{where}: {error.msg} in line {line}, character {error.colno}") from None
+        if is_nested:
+            begin = lines_before + 1 + text.count("\n", 0, place)
+            raise ValueError(
+                f"the value that begins in line {begin} has lists or objects in more than {MOST_NESTED} others"
+            )
         yield value
-        place = WHITESPACE.match(text, place).end()
+        place = WHITESPACE.match(text, end).end()
 
 
 def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any]:

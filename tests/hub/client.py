@@ -7,6 +7,7 @@ The environment says where the hub is.
 """
 
 import json
+import multiprocessing
 import os
 import runpy
 import shlex
@@ -200,25 +201,18 @@ CASES += (push_as_its_last_words_say, fail_to_push, push_checkpoints)
 
 def run_case(case, folder: Path) -> int:
     """The exit code of the case in a process of its own."""
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    code = 1
-    try:
-        output = os.open(folder / f"{case.__name__}.txt", os.O_WRONLY | os.O_CREAT)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        _http.time = SimpleNamespace(**{**vars(time), "sleep": lambda _: None})  # between attempts
-        case(folder)
-        code = 0
-    except SystemExit as end:
-        code = end.code
-    except Exception:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    process = multiprocessing.get_context("fork").Process(target=write_output_of, args=(case, folder))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def write_output_of(case, folder: Path) -> None:
+    output = os.open(folder / f"{case.__name__}.txt", os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    _http.time = SimpleNamespace(**{**vars(time), "sleep": lambda _: None})  # between attempts
+    case(folder)
 
 
 def main(folder: str) -> None:

@@ -110,7 +110,17 @@ def test_texts_of_a_csv_file_stay_as_they_are(tmp_path, texts):
         (
             "u.jsonl",
             b'{"body": "a", "x": ' + b"[" * 9999 + b"]" * 9999 + b"}",
-            ["line 1 has lists or objects in"],
+            ["line 1 has lists or objects in more than 50 others"],
+        ),
+        (
+            "v.jsonl",
+            b'{"body": "a", "x": ' + b"[" * 50 + b"]" * 50 + b"}",
+            ["line 1 has lists or objects in more than 50 others"],
+        ),
+        (
+            "w.json",
+            b'[\n{"body": "a", "x": ' + b"[" * 50 + b"]" * 50 + b"}\n]",
+            ["the value that begins in line 1 has lists or objects in more than 50"],
         ),
         (
             "q.json",
@@ -133,6 +143,14 @@ def test_files_that_cannot_be_read(tmp_path, name, content, parts, caplog, monke
     parts = [part.format(path=path) for part in parts]
     check_refused(lambda: load_files({"train": path}, "classification", {"text": "body"}), path, *parts)
     assert not caplog.messages
+
+
+def test_lists_in_dozens_of_others_are_read(tmp_path):
+    path = tmp_path / "x.jsonl"
+    rows = [{"body": label, "label": label, "x": json.loads("[" * 49 + "]" * 49)} for label in ("y", "z")]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    _, splits = load_files({"train": path}, "classification", {"text": "body"})
+    assert splits["train"]["body"][:] == ["y", "z"]
 
 
 def test_a_cache_that_cannot_be_written_is_no_fault_of_the_file(tmp_path, monkeypatch):
