@@ -83,11 +83,20 @@ TINY = {
 }
 
 
+# Of the part that reads images, by the names that configurations have for them.
+TINY_VISION = {
+    **dict.fromkeys(("hidden_size", "intermediate_size"), 16),
+    **dict.fromkeys(("num_hidden_layers", "depth"), 1),
+    **dict.fromkeys(("num_attention_heads", "num_heads"), 2),
+    "image_size": 28,
+    "patch_size": 14,
+    "out_hidden_size": 32,
+}
 # Of families whose layers differ, and need one of each kind.
 OWN = {
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
-    "qwen3_5_text": {"num_hidden_layers": 4},
+    **dict.fromkeys(("qwen3_5", "qwen3_5_text"), {"num_hidden_layers": 4}),
     "qwen3_next": {"num_hidden_layers": 4},
 }
 
@@ -104,7 +113,7 @@ REASONS = {
     "'full_attention'": "this survey found no sizes that fit together",
     "make sure that `is_decoder=True`": "this survey found no sizes that fit together",
     "Input language unknown": "needs a language",
-    "its tiny model has": "a model of texts and images, which is never tiny",
+    "its tiny model has": "this survey found no sizes that fit together",
 }
 
 
@@ -148,13 +157,24 @@ def make_tokenizer() -> TokenizersBackend:
 def tiny_config(model_type: str, tokenizer: TokenizersBackend):
     """A configuration with the sizes that it has, or with fewer of them where they do not fit together."""
     config_class = CONFIG_MAPPING[model_type]
+    if "vision_config" in config_class.sub_configs:
+        default = config_class()
+        of_text = sizes_of_text(type(default.text_config), model_type, tokenizer)
+        known = default.vision_config.to_dict()
+        of_vision = {name: size for name, size in TINY_VISION.items() if name in known}
+        return config_class(text_config=of_text, vision_config={**of_vision, "model_type": known["model_type"]})
+    return config_class(**sizes_of_text(config_class, model_type, tokenizer))
+
+
+def sizes_of_text(config_class, model_type: str, tokenizer: TokenizersBackend) -> dict:
+    """The fields of a configuration of a tiny decoder."""
     known = config_class().to_dict().keys() | config_class.attribute_map.keys()
     ids = {"vocab_size": len(tokenizer), "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     sizes = {name: size for name, size in TINY.items() if name in known}
     if "qk_rope_head_dim" in known:  # latent attention: its heads have sizes of their own
         sizes.pop("head_dim", None)
         sizes["num_key_value_heads"] = sizes["num_attention_heads"]
-    return config_class(**{**sizes, **ids, **OWN.get(model_type, {})})
+    return {**sizes, **ids, **OWN.get(model_type, {})}
 
 
 def make_tiny(model_type: str, tokenizer: TokenizersBackend, folder: Path) -> None:
