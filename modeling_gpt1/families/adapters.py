@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from tokenization.errors import UserError
 
 from ..layouts_gpt1 import base_of_adapter, open_adapter
+from .auxiliary import HEAD
 from .opening import heads_of
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def add_adapter(
     """The model with an adapter of PEFT, which is trained with the head and GPT-1's control tokens.
 
     Raises:
-        ValueError: the configuration is none of PEFT's for a task, or the model is not saved anywhere, so that nobody
-            could open the adapter.
+        ValueError: the configuration is none of PEFT's for a task, or names the output matrix of the auxiliary
+            objective; or the model is not saved anywhere, so that nobody could open the adapter.
     """
     from peft import PeftConfig, get_peft_model  # of an extra
 
@@ -73,13 +74,20 @@ def add_adapter(
             f"`task_type` of `peft_config` is {peft_config.task_type}, which is for models without a task head. Leave "
             "`task_type` out."
         )
+    given = list(peft_config.modules_to_save or ())
+    if any(name.rpartition(".")[2] == HEAD for name in given):
+        raise UserError(
+            f"`modules_to_save` of `peft_config` has {HEAD}, the output matrix of the auxiliary objective. Beside an "
+            "adapter it is neither trained nor saved. Leave it out."
+        )
     if not model.name_or_path:
         raise UserError(
             "The model is new, but an adapter is saved without its base. Save the model and open its folder, or leave "
             "`peft_config` out."
         )
     peft_config = copy.deepcopy(peft_config)
-    peft_config.modules_to_save = peft_config.modules_to_save or list(heads_of(model))
+    # A head is new: an adapter without it would be read by another one.
+    peft_config.modules_to_save = list(dict.fromkeys([*given, *heads_of(model)]))
     if peft_config.target_modules is None:
         peft_config.target_modules = "all-linear"
     family.complete_adapter(peft_config, tokenizer)

@@ -76,13 +76,23 @@ def with_auxiliary_objective(classifier: type[PreTrainedModel]) -> type[PreTrain
         )
         return AuxiliaryOutput(logits=outputs.logits, lm_sum=lm_sum, lm_losses=lm_losses)
 
+    def reduce(self):
+        return attached_to, (classifier,), self.__dict__
+
     attributes = {
         "forward": forward,
+        "__reduce__": reduce,  # pickle looks for a class by its name, and would find the classifier's own
         "__module__": classifier.__module__,
         "__qualname__": classifier.__qualname__,
         "__doc__": classifier.__doc__,
     }
     return type(classifier.__name__, (classifier,), attributes)
+
+
+def attached_to(classifier: type[PreTrainedModel]) -> PreTrainedModel:
+    """An empty instance of a classifier's class with the objective, which unpickling fills."""
+    with_objective = with_auxiliary_objective(classifier)
+    return with_objective.__new__(with_objective)
 
 
 @contextmanager
@@ -263,6 +273,17 @@ def difference(values: torch.Tensor, expected: torch.Tensor) -> float:
     return part if part == part else float("inf")
 
 
+def check_output_matrix(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuses a tokenizer with more tokens than the head beside a classifier has rows for."""
+    head = auxiliary_head(model)
+    if head is not None and head.weight is not None and len(head.weight) < len(tokenizer):
+        raise UserError(
+            f"The tokenizer has {len(tokenizer)} tokens, but the output matrix of the auxiliary objective has "
+            f"{len(head.weight)} rows. Resize the embeddings of the causal model, save it, and pass its folder to "
+            "`prepare_finetuning`."
+        )
+
+
 # ---- Checkpoints
 
 
@@ -284,13 +305,13 @@ def read_trained_head(model: PreTrainedModel, folder: Path) -> None:
     if head is None or not head.is_trained:
         if path.is_file():
             raise UserError(
-                f"{folder} has a trained output matrix, {HEAD_FILE}, but this run has none to train. Pass the "
-                "`lm_coef` of that run and leave `freeze_lm_head` out, as it did, or begin anew."
+                f"{folder} has a trained output matrix, {HEAD_FILE}, but this run trains none. Pass the `lm_coef` of "
+                "that run, and leave out the `freeze_lm_head` or `freeze` that it did not have, or begin anew."
             )
         return
     if not path.is_file():
         raise UserError(
-            f"{folder} has no {HEAD_FILE}: that run did not train its output matrix. Pass `freeze_lm_head=True`, as "
-            "it did, or begin anew."
+            f"{folder} has no {HEAD_FILE}: that run did not train its output matrix. Pass the `freeze_lm_head` or "
+            "`freeze` that it had, or begin anew."
         )
     head.load_state_dict(load_file(path))

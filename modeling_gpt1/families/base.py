@@ -131,6 +131,10 @@ class Family(ABC):
         """Whether a model has both heads, so that language modelling can be the auxiliary objective of a task."""
         return self.has_task_head(model) and self.has_lm_head(model)
 
+    def has_own_output_matrix(self, model: PreTrainedModel) -> bool:
+        """Whether a model with both heads trains weights that only its language-model loss reads."""
+        return self.has_auxiliary_loss(model) and not model.config.tie_word_embeddings
+
     def has_sentence_loss(self, model: PreTrainedModel) -> bool:
         """Whether a model is pre-trained on the relation of two segments, too."""
         return False

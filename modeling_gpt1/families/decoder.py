@@ -1,5 +1,6 @@
 """Decoders of transformers, such as GPT-2 and Llama: causal models, and their classifiers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +16,13 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from ..hub.card import CardFacts
-from .auxiliary import add_auxiliary_head, auxiliary_head, read_trained_head, write_trained_head
+from .auxiliary import (
+    add_auxiliary_head,
+    auxiliary_head,
+    check_output_matrix,
+    read_trained_head,
+    write_trained_head,
+)
 from .base import check_lm_coef
 from .classifiers import ClassifierFamily
 from .probing import num_parameters
@@ -31,6 +38,17 @@ class DecoderFamily(ClassifierFamily):
 
     def has_auxiliary_loss(self, model: PreTrainedModel) -> bool:
         return auxiliary_head(model) is not None
+
+    def has_own_output_matrix(self, model: PreTrainedModel) -> bool:
+        head = auxiliary_head(model)
+        return head is not None and head.is_trained
+
+    def check_finetuning(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, collator: Callable
+    ) -> None:
+        super().check_finetuning(model, tokenizer, collator)
+        if tokenizer is not None:
+            check_output_matrix(model, tokenizer)
 
     def add_auxiliary_loss(
         self,

@@ -52,7 +52,6 @@ SETTINGS = (
     "lr_scheduler_type",
     "warmup_steps",
     "max_grad_norm",
-    "lm_coef",
     "train_sampling_strategy",
     "data_seed",
 )
@@ -267,10 +266,20 @@ def check_optimizer(checkpoint: str, args: TrainingArguments) -> None:
         raise UserError(f"`optim` is {now!r}, but {checkpoint} was trained with {was!r}. Pass that, or begin anew.")
 
 
-def keep_settings(checkpoint: str, before: dict[str, Any], args: TrainingArguments, rows: Any = None) -> None:
+def check_trained_weights(checkpoint: str, num_trained: int) -> None:
+    """Refuses to train another number of weights (tensors) than the checkpoint's optimizer has a state for."""
+    was = read_content(checkpoint).get("settings", {}).get("trained_weights", num_trained)
+    if was != num_trained:
+        raise UserError(
+            f"This run trains {counted(num_trained, 'weight')}, but {checkpoint} trained {was}. Freeze what that run "
+            "froze (`freeze`, `freeze_lm_head`), with its adapter if it had one, or begin anew."
+        )
+
+
+def keep_settings(checkpoint: str, before: dict[str, Any], now: dict[str, Any], args: TrainingArguments) -> None:
     """Says which settings of a resumed run are new, and takes those back that the optimizer has from before."""
     changes = []
-    for name, value in settings_of(args, rows).items():
+    for name, value in now.items():
         if name in before and value != before[name]:
             changes.append(f"{name} was {before[name]} and is {value}")
     if changes:

@@ -418,14 +418,15 @@ class GPT1Trainer(_GPT1BaseTrainer):
                 f"`lm_coef` is {config.lm_coef}, but `compute_loss_func` would replace the model's loss and with it "
                 "the auxiliary objective. Pass `lm_coef=0`, or leave `compute_loss_func` out."
             )
-        if self.family.has_example_losses and not config.tie_word_embeddings and not config.lm_coef:
-            self.args.ddp_find_unused_parameters = True  # the head takes no part in the loss
+        if not config.lm_coef and self.family.has_own_output_matrix(model):
+            self._find_unused_weights()  # the matrix takes no part in the loss
 
     def _prepare_classifier(self, model: PreTrainedModel, class_weights: list[float] | None) -> None:
         """Prepares a classifier of transformers: this trainer computes its loss from its scores."""
         model.config.use_cache = self.args.use_cache = False  # a classifier generates nothing
-        # The base of some classifiers has weights that no score depends on. None: as transformers chooses.
-        self.args.ddp_find_unused_parameters = self.args.ddp_find_unused_parameters or None
+        if not self.family.has_auxiliary_loss(model):
+            vars(model.config).pop("lm_coef", None)  # of an earlier fine-tuning
+        self._find_unused_weights()  # the base of some classifiers has weights that no score depends on
         self.model_accepts_loss_kwargs = False  # the model is called without labels
         if self._has_own_loss:
             settings = self.family.loss_settings(model.config)
@@ -442,6 +443,11 @@ class GPT1Trainer(_GPT1BaseTrainer):
 
             self.compute_loss_func = loss_of_scores
 
+    def _find_unused_weights(self) -> None:
+        """Lets DistributedDataParallel find weights without a gradient, for which it would wait."""
+        if self.accelerator.ddp_handler is not None:  # which Trainer has made from the arguments
+            self.accelerator.ddp_handler.find_unused_parameters = True
+
     def _with_example_weights(self, inputs: dict[str, Any], num_items: torch.Tensor | int | None) -> dict[str, Any]:
         """The inputs, by which a classifier with the auxiliary objective gives L1."""
         is_wanted = not self.family.has_example_losses and self.family.has_auxiliary_loss(self._own_model)
@@ -453,13 +459,23 @@ class GPT1Trainer(_GPT1BaseTrainer):
         return {**inputs, "example_weights": counts, "expected_grad": expected_grad}
 
     def begin_run(self) -> None:
-        super().begin_run()
         if self._lm_coef is not None and self.family.has_auxiliary_loss(self._own_model):
             # A search sets it after it has made the model.
             self.family.set_lm_coef(self._own_model.config, self._lm_coef)
+        super().begin_run()
+
+    def _settings(self) -> dict[str, Any]:
+        model = self._own_model
+        lm_coef = model.config.lm_coef if self.family.has_auxiliary_loss(model) else 0.0
+        return {**super()._settings(), "lm_coef": lm_coef}  # which the model may have without the arguments
 
     def _loss_names(self) -> list[str]:
-        return ["loss", "task_loss", "lm_loss", "lm_perplexity"]
+        model = self._own_model
+        if not self._has_own_loss or not self.family.has_auxiliary_loss(model):
+            return ["loss"]
+        if model.config.lm_coef:
+            return ["loss", "task_loss", "lm_loss", "lm_perplexity"]
+        return ["loss", "task_loss"] if self.family.has_example_losses else ["loss"]
 
     def _scores(self, model: torch.nn.Module) -> Callable:
         """What gives the scores of a batch."""

@@ -10,6 +10,7 @@ import weakref
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.data import SequentialSampler
@@ -114,6 +115,7 @@ class ResumableTrainer(Trainer):
                 checkpoint.check_architecture(self._checkpoint, own_model.config)
                 checkpoint.check_optimizer(self._checkpoint, self.args)
                 checkpoint.read_unsaved_weights(self, self._checkpoint)  # refuses those of another optimizer
+                checkpoint.check_trained_weights(self._checkpoint, self._num_trained())
                 self.args.eval_on_start = False  # that evaluation is in the log
                 self.args.restore_callback_states_from_checkpoint = True  # such as the patience of early stopping
                 self._end_where_it_stopped_early()
@@ -159,10 +161,20 @@ class ResumableTrainer(Trainer):
             return
         checkpoint.read_unsaved_weights(self, self._checkpoint)  # again: `model_init` may have made a new model
         content = checkpoint.read_content(self._checkpoint)
-        checkpoint.keep_settings(self._checkpoint, content.get("settings", {}), self.args, self.train_dataset)
+        checkpoint.keep_settings(self._checkpoint, content.get("settings", {}), self._settings(), self.args)
         warns = self.args.should_log and self.state.global_step < self.state.max_steps
         checkpoint.reschedule(self._checkpoint, self.lr_scheduler, self.state.max_steps, warns)
         self._restore_progress(content["progress"])
+
+    def _settings(self) -> dict[str, Any]:
+        """What a resume compares with the run before."""
+        return {
+            **checkpoint.settings_of(self.args, self.train_dataset),
+            "trained_weights": self._num_trained(),
+        }
+
+    def _num_trained(self) -> int:
+        return sum(weight.requires_grad for weight in self.model.parameters())
 
     def _restore_progress(self, progress: dict) -> None:
         """The sums of losses since the last log, of each process; of another number of processes only their total."""
@@ -306,7 +318,7 @@ class ResumableTrainer(Trainer):
                 content = {
                     "progress": progress,
                     "save_only_model": self.args.save_only_model,
-                    "settings": checkpoint.settings_of(self.args, self.train_dataset),
+                    "settings": self._settings(),
                 }
                 checkpoint.publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:

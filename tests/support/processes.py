@@ -37,15 +37,18 @@ RUNS = {
     **dict.fromkeys(
         ("bert choices", "bert both orders", "gpt2 pair", "bart pair", "t5 both orders"), (19, 2, 2, "sequential")
     ),
-    # Decoders with the auxiliary objective: an output matrix of its own, and a soft cap.
-    **dict.fromkeys(("llama on both losses", "gemma2 on both losses"), (19, 2, 2, "sequential")),
+    # Decoders with the auxiliary objective: an output matrix of its own, a soft cap, a matrix that no loss reads.
+    **dict.fromkeys(
+        ("llama on both losses", "gemma2 on both losses", "llama with a weight of 0"), (19, 2, 2, "sequential")
+    ),
 }
-ON_BOTH_LOSSES = " on both losses"
+DECODERS = {"llama on both losses": "llama", "gemma2 on both losses": "gemma2", "llama with a weight of 0": "llama"}
 OF_THREE = ("entailment", "few blocks", "few of a stream", "three files")
 RUNS_OF = {2: tuple(name for name in RUNS if name not in OF_THREE), 3: OF_THREE}  # by the number of processes
 CASES = {"without auxiliary": "entailment"}
 CASES |= dict.fromkeys(("few choices", "evaluated before", "uneven batches"), "multiple_choice")
 OWN = {"without auxiliary": {"lm_coef": 0.0}, "uneven batches": {"accelerator_config": {"even_batches": False}}}
+OWN["llama with a weight of 0"] = {"lm_coef": 0.0, "gradient_checkpointing": True}
 LOGGED = ("loss", "task_loss", "lm_loss", "grad_norm", "perplexity", "epoch", "learning_rate")
 # Whose second update is in the same epoch or pass, and uneven. Sums of three numbers depend on their order.
 RESUMED = {2: ("multiple_choice",), 3: ("few of a stream",)} if IS_AFTER_5_17 else {2: (), 3: ()}
@@ -60,14 +63,15 @@ def make_trainer_of_run(name: str, folder: str | os.PathLike, num_processes: int
         # Else DistributedDataParallel puts the gradients in another order after the first update of each start, and
         # a sum of more than two numbers depends on it.
         others["ddp_find_unused_parameters"] = world_size > 2
-    if name.endswith(ON_BOTH_LOSSES):
+    if name in DECODERS:
         decoder = Path(folder, "decoder")
         with PartialState(cpu=True).main_process_first():
             if not decoder.exists():
-                support.decoders.write_decoder(name.removesuffix(ON_BOTH_LOSSES), decoder)
+                support.decoders.write_decoder(DECODERS[name], decoder)
         parts = support.decoders.prepare_decoder(decoder)
         rows = support.finetuning.Rows("classification", num_rows)
-        return support.decoders.make_decoder_trainer(parts, folder, batch_size, accumulation, rows)
+        own = OWN.get(name, {})
+        return support.decoders.make_decoder_trainer(parts, folder, batch_size, accumulation, rows, **own)
     if name in support.families.CASES:
         return support.families.make_family_trainer(name, folder, batch_size, accumulation, num_rows)
     if (case := CASES.get(name, name)) in support.finetuning.CASES:

@@ -100,6 +100,7 @@ QUESTIONS = {
     "has_task_head": (lambda parts: parts.family.has_task_head(finetuned_model(parts)), bool),
     "has_lm_head": (lambda parts: parts.family.has_lm_head(parts.model), bool),
     "has_auxiliary_loss": (lambda parts: parts.family.has_auxiliary_loss(finetuned_model(parts)), bool),
+    "has_own_output_matrix": (lambda parts: parts.family.has_own_output_matrix(finetuned_model(parts)), bool),
     "has_sentence_loss": (lambda parts: parts.family.has_sentence_loss(parts.model), bool),
     "has_known_loss": (lambda parts: parts.family.has_known_loss(parts.model), bool),
     "reads_both_orders": (lambda parts: parts.family.reads_both_orders(parts.config), bool),

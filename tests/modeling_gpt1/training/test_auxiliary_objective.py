@@ -1,6 +1,7 @@
 """Decoders of other families trained on L3: what the trainer's numbers must not depend on, and what is saved."""
 
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from transformers import AutoModelForSequenceClassification, dynamic_module_util
 
 from modeling_gpt1 import prepare_finetuning
 from modeling_gpt1.families.auxiliary import HEAD_FILE, auxiliary_head
+from tokenization import Task
 
 PARTS = ("loss", "task_loss", "lm_loss", "grad_norm")
 
@@ -111,6 +113,29 @@ def test_an_evaluation_is_exact_whatever_its_batches(batch_size, folder_of, tmp_
     assert losses["eval_loss"] == pytest.approx(losses["eval_task_loss"] + 0.5 * losses["eval_lm_loss"], rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("prepared", "given", "names"),
+    [
+        (None, None, {"loss"}),
+        (0.5, 0.0, {"loss"}),
+        (0.5, None, {"loss", "task_loss", "lm_loss", "lm_perplexity"}),
+    ],
+)
+def test_the_losses_of_an_evaluation_are_known_before_it(prepared, given, names, folder_of, tmp_path):
+    trainer = make_decoder_trainer(prepare_decoder(folder_of("llama"), lm_coef=prepared), tmp_path, lm_coef=given)
+    found = {name.removeprefix("eval_") for name in trainer.evaluate()}
+    assert {name for name in found if name.endswith(("loss", "perplexity"))} == names == set(trainer._loss_names())
+
+
+def test_a_loss_of_the_objective_chooses_no_checkpoint_without_it(folder_of, tmp_path):
+    settings = {"save_strategy": "best", "eval_strategy": "steps", "eval_steps": 1}
+    parts = prepare_decoder(folder_of("llama"), lm_coef=None)
+    trainer = make_decoder_trainer(parts, tmp_path, metric_for_best_model="lm_loss", **settings)
+    told = "is 'lm_loss' (did you mean 'loss'?). Pass one that an evaluation has: loss, accuracy."
+    assert told in refusal(trainer.train)
+    assert trainer.state.global_step == 0
+
+
 def test_predictions_are_the_scores_alone(folder_of, tmp_path):
     trainer = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path)
     assert trainer.predict(Rows("classification", 5)).predictions.shape == (5, 2)
@@ -195,8 +220,8 @@ def test_the_best_model_has_its_own_output_matrix(folder_of, tmp_path):
 @pytest.mark.parametrize(
     ("was_frozen", "told", "remedy"),
     [
-        (True, f"checkpoint-1 has no {HEAD_FILE}", "Pass `freeze_lm_head=True`"),
-        (False, f"checkpoint-1 has a trained output matrix, {HEAD_FILE}", "leave `freeze_lm_head` out"),
+        (True, f"checkpoint-1 has no {HEAD_FILE}", "Pass the `freeze_lm_head` or `freeze` that it had"),
+        (False, f"checkpoint-1 has a trained output matrix, {HEAD_FILE}", "leave out the `freeze_lm_head` or"),
     ],
 )
 def test_a_resume_that_trains_other_weights_is_refused(was_frozen, told, remedy, folder_of, tmp_path):
@@ -208,6 +233,46 @@ def test_a_resume_that_trains_other_weights_is_refused(was_frozen, told, remedy,
     found = refusal(other.train, resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
     assert told in found
     assert remedy in found
+
+
+@pytest.mark.parametrize(
+    ("name", "second", "told"), [("llama", 0.1, "0.5 and is 0.1"), ("llama tied", None, "0.5 and is 0.0")]
+)
+def test_another_weight_of_the_objective_is_told_at_a_resume(name, second, told, folder_of, tmp_path, caplog):
+    settings = {"save_strategy": "steps", "save_steps": 1}
+    make_decoder_trainer(prepare_decoder(folder_of(name)), tmp_path, max_steps=1, **settings).train()
+    caplog.clear()
+    resumed = make_decoder_trainer(prepare_decoder(folder_of(name), lm_coef=second), tmp_path, max_steps=2, **settings)
+    resumed.train(resume_from_checkpoint="auto")
+    assert f"with other settings: lm_coef was {told}. Pass" in caplog.text
+
+
+def test_a_result_without_the_objective_names_no_weight_of_an_earlier_one(folder_of, tmp_path):
+    for lm_coef in (0.5, None):
+        start = folder_of("llama tied") if lm_coef else tmp_path / "0.5"
+        trainer = make_decoder_trainer(prepare_decoder(start, lm_coef=lm_coef), tmp_path / str(lm_coef))
+        trainer.train()
+        trainer.save_model()
+        config = json.loads((tmp_path / str(lm_coef) / "config.json").read_text(encoding="utf-8"))
+        assert config.get("lm_coef") == lm_coef
+
+
+def test_a_token_without_a_row_of_the_output_matrix_is_refused(folder_of, tmp_path):
+    parts = prepare_decoder(folder_of("llama"))
+    parts["processing_class"].add_tokens("<new>")
+    parts["model"].resize_token_embeddings(len(parts["processing_class"]))
+    told = refusal(make_decoder_trainer, parts, tmp_path)
+    num_rows = len(auxiliary_head(parts["model"]).weight)
+    assert f"has {num_rows + 1} tokens, but the output matrix of the auxiliary objective has {num_rows} rows" in told
+    assert "Resize the embeddings of the causal model, save it, and pass its folder" in told
+
+
+def test_a_model_with_the_objective_can_be_pickled(folder_of):
+    model = prepare_decoder(folder_of("llama"))["model"]
+    copied = pickle.loads(pickle.dumps(model))
+    assert type(copied) is type(model)
+    torch.testing.assert_close(copied.state_dict(), model.state_dict(), rtol=0, atol=0)
+    assert torch.equal(auxiliary_head(copied).weight, auxiliary_head(model).weight)
 
 
 OPEN_ELSEWHERE = """
@@ -249,6 +314,44 @@ def test_an_adapter_is_trained_on_both_losses(task_type, folder_of, tmp_path):
     assert {name for name in trained if "lora" not in name} == {
         "base_model.model.score.modules_to_save.default.weight"
     }
+
+
+def test_an_adapter_of_three_classes_opens_with_what_its_base_does_not_say(tmp_path):
+    peft = pytest.importorskip("peft")
+    task = Task("own", "entailment", TASK.columns, ("no", "maybe", "yes"))
+    base = write_decoder("llama", tmp_path / "base", pad_token_id=None)
+    parts = prepare_decoder(base, task=task, peft_config=peft.LoraConfig(r=2, task_type="SEQ_CLS"))
+    trainer = make_decoder_trainer(parts, tmp_path / "adapter")
+    trainer.train()
+    trainer.save_model()
+    batch = trainer.data_collator([{"a": "ann sees", "b": "a dog"}, {"a": "ann", "b": "a dog sees ann"}])
+    open_adapter = peft.AutoPeftModelForSequenceClassification.from_pretrained
+    adapted = open_adapter(tmp_path / "adapter", num_labels=3, pad_token_id=decoder_tokenizer().pad_token_id).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(adapted(**batch).logits, trainer.model.eval()(**batch).logits, rtol=0, atol=1e-6)
+    assert "Cannot handle batch sizes > 1 if no padding token is defined" in refusal(
+        open_adapter(tmp_path / "adapter", num_labels=3), **batch
+    )
+
+
+def test_an_adapter_keeps_the_new_head_beside_other_modules(folder_of, tmp_path):
+    peft = pytest.importorskip("peft")
+    peft_config = peft.LoraConfig(r=2, modules_to_save=["embed_tokens"])
+    parts = prepare_decoder(folder_of("llama"), peft_config=peft_config)
+    trainer = make_decoder_trainer(parts, tmp_path)
+    trainer.train()
+    trainer.save_model()
+    weights = load_file(tmp_path / "adapter_model.safetensors")
+    assert torch.equal(weights["base_model.model.score.weight"], trainer.model.score.modules_to_save.default.weight)
+    assert peft_config.modules_to_save == ["embed_tokens"]  # the user's own stays as it was
+
+
+def test_an_adapter_does_not_train_the_output_matrix(folder_of):
+    peft = pytest.importorskip("peft")
+    peft_config = peft.LoraConfig(r=2, modules_to_save=["score", "auxiliary_head"])
+    told = refusal(prepare_decoder, folder_of("llama"), peft_config=peft_config)
+    assert "`modules_to_save` of `peft_config` has auxiliary_head, the output matrix of" in told
+    assert "Leave it out." in told
 
 
 def test_an_adapter_learns_from_the_language_model_loss(folder_of, tmp_path):

@@ -253,14 +253,15 @@ def test_other_settings_are_told(tmp_path, monkeypatch):
     trainer = make_fine_tuning(tmp_path / "task", max_steps=6)
     trainer.args.lm_coef = 0.1
     trainer.train(resume_from_checkpoint="auto")
-    assert "with other settings: lm_coef was None and is 0.1. Pass" in said[-2]
+    assert "with other settings: lm_coef was 0.5 and is 0.1. Pass" in said[-2]
     assert "planned over 6 updates now, 3 before: it rises from 0.0e+00 to 2.5e-02. Pass the old length" in said[-1]
     changed = r"train_dataset was (\d+) rows \(\w{8}\) and is \1 rows \(\w{8}\)\."
     placed = [{**row, "row of the file": place} for place, row in enumerate(ROWS)]  # as the command gives them
     for rows, told in ((ROWS, None), (placed, None), (ROWS[::-1], changed)):
         before, settings = len(said), trainer.args
         now = checkpoints.settings_of(settings, datasets.Dataset.from_list(ROWS))
-        checkpoints.keep_settings("it", now, settings, datasets.Dataset.from_list(rows))
+        after = checkpoints.settings_of(settings, datasets.Dataset.from_list(rows))
+        checkpoints.keep_settings("it", now, after, settings)
         assert len(said) == before if told is None else re.search(told, said[-1])
 
 

@@ -43,6 +43,13 @@ def test_a_score_without_metrics_is_refused_before_training(tmp_path):
     assert refused_run(trainer).endswith("Pass one that an evaluation has: loss, task_loss, lm_loss, lm_perplexity.")
 
 
+def test_a_loss_of_the_auxiliary_objective_is_refused_without_it(tmp_path):
+    arguments = {**CHOOSES_BEST, "metric_for_best_model": "lm_loss", "lm_coef": 0.0}
+    trainer = make_finetuning_trainer("classification", tmp_path, 8, 1, **arguments)
+    assert refused_run(trainer).endswith("Pass one that an evaluation has: loss, task_loss.")
+    assert {"eval_loss", "eval_task_loss"} <= trainer.evaluate().keys()
+
+
 def test_a_score_of_a_pre_training_is_refused_before_training(tmp_path):
     arguments = {**CHOOSES_BEST, "metric_for_best_model": "perplexty", "greater_is_better": False}
     told = "'perplexty' (did you mean 'perplexity'?). Pass one that an evaluation has: loss, perplexity."

@@ -194,6 +194,19 @@ def test_a_run_with_frozen_weights_resumes_to_the_bit(folder, tmp_path):
     assert all(torch.equal(weight, expected[name]) for name, weight in weights_of(resumed.model).items())
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "told"), [(None, "base", "trains 2 weights"), ("base", None, "trained 2.")]
+)
+def test_a_resume_that_trains_other_weights_is_refused(folder, tmp_path, first, second, told):
+    settings = {"save_strategy": "steps", "save_steps": 1}
+    make_trainer(prepare(folder, first), tmp_path / "run", max_steps=1, **settings).train()
+    other = make_trainer(prepare(folder, second), tmp_path / "run", max_steps=2, **settings)
+    message = refusal(other.train, resume_from_checkpoint="auto")
+    assert told in message
+    assert "Freeze what that run froze (`freeze`, `freeze_lm_head`)" in message
+    assert other.state.global_step == 0
+
+
 # ---- What is said
 
 

@@ -405,10 +405,10 @@ class TestRunsAsUsersMakeThem:
         model = GPT1DoubleHeadsModel(config)
         for lm_coef, finds in ((0.0, True), (0.5, False)):
             arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, lm_coef=lm_coef)
-            GPT1Trainer(
+            trainer = GPT1Trainer(
                 model, arguments, data_collator=make_traversal_collator(model, tokenizer), processing_class=tokenizer
             )
-            assert arguments.ddp_find_unused_parameters is finds
+            assert trainer.accelerator.ddp_handler.find_unused_parameters is finds
             assert model.lm_head.weight.requires_grad
 
 
