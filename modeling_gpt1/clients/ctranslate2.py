@@ -22,12 +22,16 @@ class GPT1Loader(ModelLoader):
         if config.hidden_act not in _SUPPORTED_ACTIVATIONS:
             known = ", ".join(sorted(_SUPPORTED_ACTIVATIONS))
             raise UserError(f"`hidden_act` is {config.hidden_act!r}, but CTranslate2 computes only {known}.")
+        if "sliding_attention" in getattr(config, "layer_types", ()):
+            raise UserError(
+                f"`sliding_window` is {config.sliding_window} for layers of this model, but CTranslate2 has no "
+                "locally banded attention as GPT-1's. Convert a model whose layers have full attention."
+            )
         spec = transformer_spec.TransformerDecoderModelSpec.from_config(
             config.num_hidden_layers,
             config.num_attention_heads,
             pre_norm=config.do_layer_norm_before,
             activation=_SUPPORTED_ACTIVATIONS[config.hidden_act],
-            sliding_window=config.sliding_window,
         )
         self.set_decoder(spec.decoder, model.transformer)
         self.set_linear(spec.decoder.projection, model.lm_head)
@@ -55,6 +59,11 @@ class GPT1Loader(ModelLoader):
         self.set_linear(feed_forward.linear_0, layer.mlp.up_proj)
         self.set_linear(feed_forward.linear_1, layer.mlp.down_proj)
         self.set_layer_norm(feed_forward.layer_norm, layer.ln_2)
+
+    def get_vocabulary(self, model, tokenizer):
+        tokens = super().get_vocabulary(model, tokenizer)
+        # Rows of the embeddings without a token, such as those that fill up to a multiple of 64.
+        return tokens + [f"<row {row}>" for row in range(len(tokens), model.config.vocab_size)]
 
     def set_vocabulary(self, spec, tokens):
         spec.register_vocabulary(tokens)

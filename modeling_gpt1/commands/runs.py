@@ -82,7 +82,8 @@ def check_same_data(checkpoint: str, data: dict[str, Any]) -> None:
         if name not in before:
             continue
         was, now = as_texts(before[name]), as_texts(value)
-        if [names_in(text) for text in was] != [names_in(text) for text in now]:
+        has_names = name == "train_files" and bool(data.get("train_weights"))  # of the texts of a mixture
+        if [names_in(text, has_names) for text in was] != [names_in(text, has_names) for text in now]:
             raise UserError(
                 f"{checkpoint} was trained with --{name} {' '.join(was)}, and a run cannot go on with "
                 f"{' '.join(now)}. Pass what that run had, or another --output_dir."
@@ -93,10 +94,13 @@ def as_texts(value: Any) -> list[str]:
     return [str(item) for item in (value if isinstance(value, list) else [value])]
 
 
-def names_in(path: str) -> tuple[str, ...]:
-    """The last name of a path; of a pattern, such as `books/*.txt`, also its folder's."""
+def names_in(path: str, has_name: bool = False) -> tuple[str, ...]:
+    """The last name of a path; of a pattern, such as `books/*.txt`, also its folder's; the name before it, as in
+    `en=books/en`, where it has one.
+    """
+    name, _, path = path.partition("=") if has_name else ("", "", path)
     parts = Path(path).parts
-    return parts[-2:] if has_magic(Path(path).name) else parts[-1:]
+    return (name, *(parts[-2:] if has_magic(Path(path).name) else parts[-1:]))
 
 
 def check_reporters(args: TrainingArguments) -> None:

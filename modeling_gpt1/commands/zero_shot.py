@@ -23,7 +23,7 @@ from tokenization.wording import counted
 from ..families import family_of_config
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.few_shot import evaluate_few_shot
-from ..inference.heuristics import CONTENT_FREE, evaluate_zero_shot, get_heuristic, load_questions
+from ..inference.heuristics import CONTENT_FREE, check_options, evaluate_zero_shot, get_heuristic, load_questions
 from ..inference.scoring import Scorer, scorer_class_of
 from ..storage.locking import writer_of_new_file
 from ..storage.reading import one_save
@@ -210,6 +210,8 @@ def evaluate_models(args: ZeroShotArguments) -> None:
     names = [get_heuristic(name).task.name for name in args.tasks]
     limits = (args.max_eval_samples, args.max_train_samples)
     questions = {name: load_questions(name, args.data_dir, args.num_shots, limits, args.seed) for name in names}
+    for name, (_, rows, train_rows) in questions.items():  # before hours of work on other tasks
+        check_options(get_heuristic(name), rows, train_rows, args.num_shots, args.calibrate, args.content_free)
     results = []
     for model in models:
         scorer = args.load_scorer(model["model"])

@@ -328,9 +328,11 @@ def check_options(
 ) -> None:
     name = heuristic.task.name
     if num_shots and heuristic.has_threshold:
-        raise UserError(f"Task {name!r} is answered by a threshold, without examples. Leave `num_shots` out.")
+        raise UserError(
+            f"Task {name!r} is answered by a threshold, without examples. Leave `num_shots` or this task out."
+        )
     if calibrate and not heuristic.content:
-        raise UserError(f"The heuristic of task {name!r} cannot be calibrated. Leave `calibrate` out.")
+        raise UserError(f"The heuristic of task {name!r} cannot be calibrated. Leave `calibrate` or this task out.")
     if calibrate and not content_free:
         raise UserError("`content_free` is empty. Pass texts without content, such as 'N/A', '[MASK]' and ''.")
 

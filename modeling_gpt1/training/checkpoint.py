@@ -52,6 +52,7 @@ SETTINGS = (
     "lr_scheduler_type",
     "warmup_steps",
     "max_grad_norm",
+    "class_weights",
     "train_sampling_strategy",
     "data_seed",
 )

@@ -30,7 +30,8 @@ def weights_of_classes(
         given: "balanced", a number for each class, or weights by name (as `["happy=2"]` or `{"happy": 2}`); a class
             that is not named weighs 1.
         config: of the model; it has the names of the classes.
-        rows: those of the training, for "balanced": N / (K · N of the class), so that the mean over the rows is 1.
+        rows: those of the training, for "balanced": N / (K · N of the class) with the K classes that have rows,
+            so that the mean over the rows is 1.
         collator: knows which column of the rows is the label.
 
     Raises:
@@ -80,7 +81,7 @@ def labels_of(rows: Any, collator: Any) -> np.ndarray:
 
 def balanced(labels: np.ndarray, num_classes: int) -> list[float]:
     counts = np.bincount(labels, minlength=num_classes)
-    return (len(labels) / (num_classes * counts.clip(min=1))).tolist()
+    return (len(labels) / (np.count_nonzero(counts) * counts.clip(min=1))).tolist()
 
 
 def by_name(given: Mapping[str, Any], names: list[str]) -> list[float]:

@@ -24,6 +24,9 @@ EMBEDDINGS = "embeddings"
 BASE = "base"
 # A layer between base and head that many checkpoints lack. transformers has it inside of the base of BERT and others.
 POOLER = "pooler"
+# Layers whose names mislead: OPT's lies between the embeddings and the first block, ESM's behind the last.
+BEFORE_THE_BLOCKS = ("project_in",)
+BEHIND_THE_BLOCKS = ("emb_layer_norm_after",)
 
 
 def read_freezing(freeze: str | int) -> str | int:
@@ -118,7 +121,9 @@ def weights_of_embeddings(base: PreTrainedModel) -> Iterator[nn.Parameter]:
     """The weights of a base model's embeddings: by type or name, and outside of its layers."""
     inside_of_layers = {weight for stack in stacks_of(base) for weight in stack.parameters()}
     for name, module in base.named_modules():
-        if isinstance(module, nn.Embedding) or "emb" in name:
+        own_name = name.rpartition(".")[2]
+        is_of_embeddings = "emb" in name and own_name not in BEHIND_THE_BLOCKS
+        if isinstance(module, nn.Embedding) or is_of_embeddings or own_name in BEFORE_THE_BLOCKS:
             for weight in module.parameters(recurse=False):
                 if weight not in inside_of_layers:
                     yield weight

@@ -197,7 +197,9 @@ def save(name: str, line: dict) -> None:
     path = RESULTS / f"{date.today().isoformat()}-clients.json"
     machine = {"cores": os.cpu_count(), "system": platform.system(), "processor": platform.machine()}
     result = {"machine": machine, "clients": dict(sorted(lines.items()))}
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    whole = path.with_suffix(".tmp")
+    whole.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    whole.replace(path)  # at once: a file that was half written could not be read by the next run
     if before not in (None, path):
         before.unlink()
 

@@ -1,6 +1,7 @@
 """The runner of clients: what it reads from a program, how figures are judged, and which results it keeps."""
 
 import json
+from pathlib import Path
 
 import pytest
 from clients import figures, run
@@ -61,6 +62,21 @@ def test_results_of_other_clients_stay_with_their_date(tmp_path, monkeypatch):
     run.save("tool", {"date": "today"})
     assert not old.exists()
     assert run.read_results() == {"kept": {"date": "2020-01-01"}, "tool": {"date": "today"}}
+
+
+def test_results_stay_whole_where_a_write_ends_half_way(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "RESULTS", tmp_path)
+    run.save("tool", {"date": "today"})
+
+    def write_half(path, text, **_):
+        with path.open("w", encoding="utf-8") as file:
+            file.write(text[: len(text) // 2])
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "write_text", write_half)
+    with pytest.raises(OSError, match="no space left"):
+        run.save("other", {"date": "today"})
+    assert run.read_results() == {"tool": {"date": "today"}}
 
 
 def test_the_lines_below_a_heading_are_run(tmp_path, monkeypatch):

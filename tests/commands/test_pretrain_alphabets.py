@@ -140,6 +140,32 @@ def test_a_mixture_draws_blocks_by_their_weights(tmp_path, caplog):
     assert 8 < times < 13
 
 
+def train_mixture(folder, *more: str) -> None:
+    """Trains on the files of two folders, whose texts have the names a and b."""
+    for name in "ab":
+        (folder / name).mkdir(exist_ok=True)
+        write_text(folder / name / "text.txt", 4 * name)
+    words = command(folder, "--train_weights", "a=3", "b=1", "--tokenizer", "characters", "--save_steps", "2", *more)
+    words[words.index("--save_strategy") + 1] = "steps"
+    pretrain.main(words)
+
+
+@pytest.mark.parametrize("file", ["*.txt", "text.txt", ""])
+def test_a_mixture_goes_on_with_its_own_command(tmp_path, file):
+    files = ("--train_files", f"a={tmp_path}/a/{file}", f"b={tmp_path}/b/{file}")
+    train_mixture(tmp_path, *files)
+    train_mixture(tmp_path, *files, "--max_steps", "4", "--resume_from_checkpoint", "auto")
+    state = json.loads((tmp_path / "out" / "trainer_state.json").read_text(encoding="utf-8"))
+    assert state["global_step"] == 4
+
+
+def test_a_mixture_does_not_go_on_with_other_names(tmp_path):
+    train_mixture(tmp_path, "--train_files", f"a={tmp_path}/a/text.txt", f"b={tmp_path}/b/text.txt")
+    swapped = ("--train_files", f"b={tmp_path}/a/text.txt", f"a={tmp_path}/b/text.txt")
+    told = refusal(train_mixture, tmp_path, *swapped, "--resume_from_checkpoint", "auto")
+    assert "was trained with --train_files a=" in told
+
+
 def test_a_stream_draws_by_weights(tmp_path, caplog):
     a = write_text(tmp_path / "a.txt", "aaaa")
     b = write_text(tmp_path / "b.txt", "bbbb")

@@ -42,6 +42,12 @@ WRONG = [
     ([*FILES, *START[:-1], "--do_eval", "--freeze", "1"], "--freeze 1 is for training", "--do_train"),
     ([*FILES, *START, "--freeze", "head"], "--freeze is 'head'", "'embeddings', a number of first layers"),
     ([*TEXT, "--mask_ngrams", "3"], "--mask_ngrams 3 is for bert, roberta, albert, but", "gpt1. Leave it out"),
+    ([*TEXT, "--family", "bert", "--mask_ngrams", "0"], "--mask_ngrams is 0, but", "at least 1 word", "leave it out"),
+    (
+        [*TEXT, "--family", "bert", "--tokenizer", "bytes"],
+        "--tokenizer bytes has no tokens for padding, masks and ends of texts, which bert needs",
+        "Pass --tokenizer gpt1, cased or wordpiece",
+    ),
     ([*TEXT, "--family", "bert", "--noise", "rotation"], "--noise rotation is for bart, but", "the family bert"),
     ([*TEXT, "--family", "bart", "--noise", "masking"], "--noise has 'masking', but knows permutation, rotation"),
     (["generate", "{0}/modle"], "generate: model {0}/modle is no folder"),

@@ -76,6 +76,27 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
     assert result["tasks"]["sst2"]["num_train_rows"] == 2
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (
+            ["--num_shots", "1"],
+            "'cola' is answered by a threshold, without examples. Leave `num_shots` or this task out.",
+        ),
+        (["--calibrate"], "'cola' cannot be calibrated. Leave `calibrate` or this task out."),
+    ],
+)
+def test_a_task_that_cannot_be_asked_so_is_refused_before_another_is_scored(
+    save_model, data_dir, tmp_path, monkeypatch, more, told
+):
+    def score_nothing(*_):
+        raise AssertionError("a model was opened")
+
+    monkeypatch.setattr(zero_shot.ZeroShotArguments, "load_scorer", score_nothing)
+    arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--tasks", "sst2", "cola", *more]
+    assert told in refusal(zero_shot.main, [*arguments, "--output_file", str(tmp_path / "results.json")])
+
+
 @pytest.mark.parametrize("name", ["run.json", "zero_shot.yaml"])
 def test_settings_overwrite_neither_results_nor_those_of_the_run(save_model, data_dir, tmp_path, name):
     model, output = save_model(tmp_path / "run"), tmp_path / "run" / name

@@ -160,7 +160,8 @@ class NoiseCollator:
             words_of_segments.append([[begin + place for place in word] for word in words])
             begin += len(segment) + 1
         num_labels = max(1, round(LABELLED_SHARE * sum(map(len, segments))))
-        chosen = torch.tensor(_ngram_places(words_of_segments, num_labels, self.mask_ngrams, generator))
+        places = _ngram_places(words_of_segments, num_labels, self.mask_ngrams, generator)
+        chosen = torch.tensor(places, dtype=torch.int64)
         labels = torch.full_like(ids, IGNORED_LABEL)
         labels[chosen] = ids[chosen]
         fate = torch.rand(len(chosen), generator=generator)
@@ -186,7 +187,7 @@ class WordEdges:
         beginning = [token.startswith(("Ġ", "▁")) for token in tokens]
         if self.ends:
             begins = [False] * len(tokens)
-        elif any(going_on):
+        elif sum(going_on) > sum(beginning):  # a few tokens of any vocabulary may begin with either mark
             begins = [not is_rest for is_rest in going_on]
         else:
             begins = beginning if any(beginning) else [True] * len(tokens)
@@ -352,7 +353,8 @@ def _ngram_places(
     """The places of masked n-grams, at most `num_labels`, sorted.
 
     Words are tried in random order as the beginning of an n-gram of n words, where p(n) ∝ 1 / n for n up to `longest`.
-    An n-gram that reaches beyond its segment, into another or above the number of labels is shortened.
+    An n-gram that reaches beyond its segment, into another or above the number of labels is shortened. Where each word
+    is longer than the number of labels, the beginning of one is masked.
 
     Args:
         words_of_segments: the places of the tokens of each word of each segment.
@@ -361,7 +363,8 @@ def _ngram_places(
     """
     beginnings = [(words, index) for words in words_of_segments for index in range(len(words))]
     chosen: set[int] = set()
-    for drawn in _shuffled(len(beginnings), generator):
+    order = _shuffled(len(beginnings), generator)
+    for drawn in order:
         if len(chosen) == num_labels:
             break
         words, index = beginnings[drawn]
@@ -369,6 +372,9 @@ def _ngram_places(
             if not chosen.isdisjoint(word) or len(chosen) + len(word) > num_labels:
                 break
             chosen.update(word)
+    if not chosen:
+        words, index = beginnings[order[0]]
+        chosen.update(words[index][:num_labels])
     return sorted(chosen)
 
 

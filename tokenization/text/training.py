@@ -28,6 +28,7 @@ from .tokenization_gpt1 import GPT1Tokenizer
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<unk>"
 SENTENCE_TOKENS = ("cls_token", "sep_token", "mask_token")
+LONGEST_WORD = 1000  # characters; longer words are unknown to WordPiece. Thai writes sentences without a blank.
 CONTINUES = "##"  # before a piece of WordPiece that does not begin a word
 ANY_CHARACTER = Regex(r"[\s\S]")
 
@@ -116,7 +117,8 @@ def _train_wordpiece(
     )
     merged = [first + second.removeprefix(CONTINUES) for first, second in merges]
     special = {name: getattr(of_bert, name) for name in ("pad_token", "unk_token", *SENTENCE_TOKENS)}
-    backend = Tokenizer(WordPiece(_numbered([*special.values(), *alphabet, *merged]), unk_token=of_bert.unk_token))
+    vocab = _numbered([*special.values(), *alphabet, *merged])
+    backend = Tokenizer(WordPiece(vocab, unk_token=of_bert.unk_token, max_input_chars_per_word=LONGEST_WORD))
     backend.normalizer = of_bert.backend_tokenizer.normalizer
     backend.pre_tokenizer = of_bert.backend_tokenizer.pre_tokenizer
     backend.decoder = of_bert.backend_tokenizer.decoder

@@ -135,6 +135,7 @@ class CorpusArguments:
             if self.train_files:
                 raise UserError("--train_files and --dataset_name were both given. Leave one of them out.")
             raise UserError("No text to train on was given. Pass it as --train_files or --dataset_name.")
+        self.given_train_files = self.train_files  # with the names of a mixture
         self.mixture = Mixture.of(self.train_files, self.train_weights)
         if self.mixture is not None:
             self.train_files = self.mixture.all_files
@@ -151,7 +152,7 @@ class CorpusArguments:
     def noise_options(self) -> dict[str, Any]:
         """What was chosen of the noise."""
         chosen = {"noise": tuple(self.noise), "mask_ngrams": self.mask_ngrams}
-        return {name: value for name, value in chosen.items() if value}
+        return {name: value for name, value in chosen.items() if value not in (None, ())}
 
     @property
     def counts_words(self) -> bool:

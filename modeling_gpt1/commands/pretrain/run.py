@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
 from tokenization import (
+    TOKENIZER_KINDS,
     count_tokens,
     load_blocks,
     open_tokenizer,
@@ -160,6 +161,7 @@ class PretrainingRun:
         if self.is_new and self.family.is_causal:  # others add tokens of their tokenizer
             self.family.block_length(self.model_args.make_config(), self.corpus_args.block_length)
         self.check_noise()
+        self.check_tokenizer_kind()
         if self.corpus_args.streaming and self.family.needs_stored_blocks:
             raise UserError(
                 f"--streaming stores no blocks, but {self.family.name} draws its batches from stored ones. Leave it "
@@ -178,10 +180,36 @@ class PretrainingRun:
         unknown = [name for name in self.corpus_args.noise if name not in NOISES]
         if unknown:
             raise UserError(f"--noise has {unknown[0]!r}, but knows {', '.join(NOISES)}.")
+        mask_ngrams = self.corpus_args.mask_ngrams
+        if mask_ngrams is not None and mask_ngrams < 1:
+            raise UserError(
+                f"--mask_ngrams is {mask_ngrams}, but a mask covers at least 1 word. ALBERT's paper has 3; leave it "
+                "out for masks of single tokens."
+            )
+
+    def check_tokenizer_kind(self) -> None:
+        """Checks that a tokenizer that is to be learnt has the tokens that the family needs."""
+        kind = self.model_args.tokenizer
+        if kind is None or self.fits_tokenizer_kind(kind):
+            return
+        fitting = [name for name in TOKENIZER_KINDS if self.fits_tokenizer_kind(name)]
+        raise UserError(
+            f"--tokenizer {kind} has no tokens for padding, masks and ends of texts, which {self.family.name} needs. "
+            f"Pass --tokenizer {', '.join(fitting[:-1])} or {fitting[-1]}."
+        )
+
+    def fits_tokenizer_kind(self, kind: str) -> bool:
+        """Whether the family can be pre-trained with a tokenizer of a kind; one of a single word is learnt."""
+        try:
+            self.family.pretraining_tokenizer(train_tokenizer(iter(["word"]), kind, show_progress=False))
+        except UserError:
+            return False
+        return True
 
     def check_output_folder(self) -> None:
         """Checks that the run may write to its folder, and finds the checkpoint that it resumes from."""
         kept = {name: getattr(self.corpus_args, name) for name in KEPT_AT_A_RESUME}
+        kept["train_files"] = self.corpus_args.given_train_files
         for name in ("tokenizer", "num_merges"):
             if getattr(self.model_args, name) is not None:
                 kept[name] = getattr(self.model_args, name)
@@ -265,9 +293,13 @@ class PretrainingRun:
         return tokenizer
 
     def measure_unknown_tokens(self) -> None:
-        """Measures how many tokens of each text a given tokenizer does not know; one that is learnt knows all."""
-        is_given = self.model_args.tokenizer_name or self.model_args.model
-        if self.args.process_index != 0 or not is_given:
+        """Measures how many tokens of each text a tokenizer does not know.
+
+        One that is learnt knows all, but WordPiece knows no word that is too long.
+        """
+        may_not_know = self.model_args.tokenizer_name or self.model_args.model
+        may_not_know = may_not_know or self.model_args.tokenizer == "wordpiece"
+        if self.args.process_index != 0 or not may_not_know:
             return
         for use in ("train", "validation"):
             if self.corpus_args.source(use) is not None:

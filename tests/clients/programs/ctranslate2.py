@@ -1,4 +1,4 @@
-"""CTranslate2: ids of greedy search in float32 and int8, and batches with a prompt of one token."""
+"""CTranslate2: ids of greedy search in float32 and int8, and batches with a prompt of one token; what is refused."""
 
 from figures import PROMPTS, Figure, report, run_lines
 
@@ -50,7 +50,24 @@ def main() -> list[Figure]:
             int(mixed == (prompts[long][1:] + ours[long])[:LENGTH]),
             equals=1,
         ),
+        Figure("locally banded attention is refused", int(refuses_windows(model, tokenizer)), equals=1),
     ]
+
+
+def refuses_windows(model, tokenizer) -> bool:
+    from ctranslate2.converters import TransformersConverter
+
+    from modeling_gpt1 import GPT1Config
+    from tokenization.errors import UserError
+
+    config = GPT1Config(**{**model.config.to_dict(), "sliding_window": 4, "layer_types": None})
+    type(model)(config).save_pretrained("banded")
+    tokenizer.save_pretrained("banded")
+    try:
+        TransformersConverter("banded").convert("banded-ct2")
+    except UserError as refusal:
+        return "has no locally banded attention" in str(refusal)
+    return False
 
 
 if __name__ == "__main__":

@@ -88,6 +88,22 @@ def test_weights_may_be_balanced_in_order_or_by_name(given, weights, collator):
     assert weights_of_classes(given, config_of(), ROWS, collator) == pytest.approx(weights)
 
 
+def test_balanced_weights_leave_out_a_class_without_rows(collator):
+    names = {0: "happy", 1: "sad", 2: "angry"}
+    config = config_of(id2label=names, label2id={name: label for label, name in names.items()})
+    weights = weights_of_classes("balanced", config, ROWS, collator)
+    assert weights[:2] == pytest.approx([4 / 6, 2.0])
+    assert sum(weights[row["mood"]] for row in ROWS) / len(ROWS) == pytest.approx(1)
+
+
+def test_other_weights_are_told_at_a_resume(tmp_path, caplog):
+    settings = {"save_strategy": "steps", "save_steps": 1}
+    make_finetuning_trainer("entailment", tmp_path, 8, 1, class_weights=["1", "9"], max_steps=1, **settings).train()
+    resumed = make_finetuning_trainer("entailment", tmp_path, 8, 1, max_steps=2, **settings)
+    resumed.train(resume_from_checkpoint="auto")
+    assert "class_weights was ['1', '9'] and is None. Pass the old ones" in caplog.text
+
+
 def test_a_name_may_hold_an_equals_sign(collator):
     config = config_of(id2label={0: "a=b", 1: "c"}, label2id={"a=b": 0, "c": 1})
     assert weights_of_classes(["a=b=3"], config, ROWS, collator) == [3.0, 1.0]

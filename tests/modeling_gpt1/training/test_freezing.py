@@ -9,6 +9,7 @@ import transformers
 from support.families import make_family_model, make_family_tokenizer
 from support.finetuning import Rows, resumes_after, settings_of
 from support.refusals import refusal
+from transformers import EsmConfig, EsmForSequenceClassification, OPTConfig, OPTForSequenceClassification
 
 from modeling_gpt1 import (
     GPT1ForCausalLM,
@@ -123,6 +124,21 @@ def family_model(family):
 @pytest.mark.parametrize("family", EMBEDDINGS_OF_FAMILIES)
 def test_the_embeddings_of_a_family_are_frozen(family):
     assert frozen_modules(freeze_weights(family_model(family), "embeddings")) == EMBEDDINGS_OF_FAMILIES[family]
+
+
+def test_a_projection_before_the_first_block_is_frozen_with_the_embeddings():
+    sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "ffn_dim": 8, "vocab_size": 9}
+    model = OPTForSequenceClassification(OPTConfig(**sizes, word_embed_proj_dim=4, max_position_embeddings=8))
+    places = {f"model.decoder.{name}" for name in ("embed_tokens", "embed_positions", "project_in")}
+    assert frozen_modules(freeze_weights(model, "embeddings")) == places
+
+
+def test_a_norm_behind_the_last_block_is_trained_whatever_its_name():
+    sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+    model = EsmForSequenceClassification(EsmConfig(**sizes, vocab_size=9, max_position_embeddings=8, pad_token_id=0))
+    frozen = frozen_modules(freeze_weights(model, "embeddings"))
+    assert "esm.embeddings.word_embeddings" in frozen
+    assert "esm.encoder.emb_layer_norm_after" not in frozen
 
 
 @pytest.mark.parametrize("family", HEADS_OF_FAMILIES)

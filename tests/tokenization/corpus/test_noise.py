@@ -1,5 +1,7 @@
 """Batches of the other families' pre-training: literal batches, shares of masks, and what the noise depends on."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -234,6 +236,28 @@ def test_an_ngram_that_reaches_another_is_shortened(monkeypatch):
     in_turn(monkeypatch, "_shuffled", [2, 0, 1, 3])
     in_turn(monkeypatch, "_ngram_length", 1, 3)
     assert noise._ngram_places(words, 3, 3, torch.Generator()) == [0, 1, 2]
+
+
+def test_of_a_word_that_is_longer_than_the_labels_the_beginning_is_masked():
+    assert noise._ngram_places([[[1, 2, 3, 4, 5, 6]]], 2, 3, torch.Generator()) == [1, 2]
+
+
+def test_a_row_of_one_word_has_a_label(tokenizer):
+    ids = tokenizer("incomprehensibility", add_special_tokens=False)["input_ids"]
+    collator = COLLATORS["roberta"](tokenizer, 0, [], mask_ngrams=3)
+    assert (collator([{"input_ids": ids}])["labels"] != -100).sum().item() == max(1, round(0.15 * len(ids)))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ids", "words"),
+    [
+        (["##", "Ġmarket", "ing", "Ġa"], [0, 1, 2, 3], [[0], [1, 2], [3]]),  # byte-level, learnt from Markdown
+        (["market", "##ing", "##s", "Ġ"], [0, 1, 3, 0], [[0, 1], [2], [3]]),  # WordPiece
+    ],
+)
+def test_a_single_token_with_the_other_mark_does_not_tell_where_words_begin(tokens, ids, words):
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    assert noise.WordEdges(SimpleNamespace(get_vocab=lambda: vocabulary)).words_of(ids) == words
 
 
 @pytest.mark.parametrize("family", ["roberta", "bert", "albert"])

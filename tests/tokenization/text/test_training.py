@@ -111,6 +111,13 @@ def test_word_pieces_are_those_of_berts_tokenizer(learnt):
     assert [ids_of(theirs, text) for text in TEXTS] == [ids_of(learnt["wordpiece"], text) for text in TEXTS]
 
 
+@pytest.mark.parametrize(("length", "is_known"), [(999, True), (1001, False)])
+def test_a_sentence_without_blanks_is_known_to_word_pieces(length, is_known, learnt):
+    """Thai writes so. BERT's own tokenizer knows no word of more than 100 characters."""
+    tokens = learnt["wordpiece"].tokenize("a" * length)
+    assert (tokens != ["[UNK]"]) == is_known
+
+
 def test_bytes_are_numbered_as_by_gpt2(learnt):
     tokenizer = learnt["bytes"]
     assert tokenizer.convert_ids_to_tokens([0, 1]) == ["!", '"']
