@@ -6,22 +6,32 @@ model that is open already, and the few settings that differ for GPT-1.
 
 import asyncio
 import inspect
+import json
 import os
 import socket
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
+import torch
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.import_utils import is_serve_available
 
-from tokenization import GPT1Tokenizer, Task, TraversalCollator, load_files
+from tokenization import GPT1Tokenizer, Task, TraversalCollator
 from tokenization import errors as tokenization_errors
+from tokenization.text.conversations import encode_conversation
 
 from ..configuration_gpt1 import UserError, has_choices, is_regression
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..families import family_of_checkpoint
-from ..inference.generation import encode_prompts, tokens_that_stop
+from ..inference.generation import (
+    StopAtStrings,
+    check_is_text,
+    encode_as_text,
+    encode_prompts,
+    tokens_that_stop,
+)
 from ..inference.predictions import predict_rows
 from ..modeling_gpt1 import CACHE
 from ..training.preparation import prepare_finetuning
@@ -34,8 +44,9 @@ if not is_serve_available():
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationConfig
+from transformers.tokenization_utils_base import BatchEncoding
 
 try:
     from transformers.cli.serving.chat_completion import ChatCompletionHandler
@@ -50,10 +61,13 @@ except ImportError as error:
         "transformers 5.24."
     ) from error
 
-# Fields of a request that limit the new tokens.
-LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "generation_config")
-# Routes of transformers' server that these models cannot answer, and one with which anybody could unload the model.
-UNSERVED = ("/v1/audio/transcriptions", "/v1/systemone", "/reset")
+from .requests import check_messages, check_request, refuse_together, requested_length
+
+# Routes of transformers' server that these models cannot answer, one with which anybody could unload the model, and
+# one that would load others.
+UNSERVED = ("/v1/audio/transcriptions", "/v1/systemone", "/reset", "/load_model")
+# As of vLLM: the logits divided by a smaller one could overflow. The most likely token is the same.
+LOWEST_TEMPERATURE = 1e-5
 # Continuous batching on a CPU, where transformers does not measure the memory: 16,384 cached tokens.
 ROOM_ON_CPU = {"num_blocks": 64, "max_batch_tokens": 512}
 
@@ -93,8 +107,16 @@ def language_model_app(
     handlers["response_handler"] = Responses(manager, state)
     for handler in (handlers["chat_handler"], handlers["completion_handler"], handlers["response_handler"]):
         handler.max_new_tokens = max_new_tokens
+        handler.continuous_batching = continuous_batching
     app = build_server(manager, generation_state=state, **handlers)
     app.router.routes = [route for route in app.router.routes if route.path not in UNSERVED]
+
+    @app.post("/load_model")
+    def load_model(body: dict):  # `transformers chat` asks for it first
+        if body.get("model") != name:
+            raise UserError(f"`model` is {body.get('model')!r}, but the server has only {name!r}. Ask for that.")
+        return StreamingResponse(manager.load_model_streaming(name), media_type="text/event-stream")
+
     answer_user_errors(app)
     return app
 
@@ -118,16 +140,20 @@ class OpenModels(ModelManager):
     def __init__(self, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
         super().__init__()
         self.force_model = name
+        self.plain_text = PlainText(tokenizer)
         self.loaded_models[name] = TimedModel(model, timeout_seconds=-1, processor=tokenizer)
 
     def process_model_name(self, model_id: str) -> str:
         """The name as it is; transformers adds a branch of the hub."""
         return model_id
 
-    def load_model_and_processor(self, *args, **kwargs) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    def load_model_and_processor(self, *args, **kwargs) -> tuple[PreTrainedModel, "PlainText"]:
         """The model, whatever is asked for: the server opens no other."""
-        opened = self.loaded_models[self.force_model]
-        return opened.model, opened.processor
+        return self.loaded_models[self.force_model].model, self.plain_text
+
+    def get_model_modality(self, model: PreTrainedModel, processor: Any = None) -> Any:
+        """That of a model with a tokenizer, which reads texts alone."""
+        return super().get_model_modality(model, processor=self.plain_text.reads)
 
     def list_models(self, cache_dir: str | None = None) -> list[dict]:
         """The model for /v1/models; transformers 5.17 would list those of the hub's cache."""
@@ -136,19 +162,53 @@ class OpenModels(ModelManager):
     get_gen_models = list_models  # its name in transformers 5.17
 
 
+class PlainText:
+    """A tokenizer to which a request's texts are text: what they spell becomes no control token.
+
+    It gives the ids that `continue_prompts` and `reply_to` read.
+    """
+
+    def __init__(self, reads: PreTrainedTokenizerBase):
+        self.reads = reads
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.reads, name)
+
+    def __call__(self, prompt: str, return_tensors: str | None = None) -> BatchEncoding:
+        return self._encoding(encode_as_text(self.reads, prompt), return_tensors)
+
+    def apply_chat_template(
+        self,
+        messages: list[dict],
+        return_tensors: str | None = None,
+        tokenize: bool = True,
+        return_dict: bool = True,
+        load_audio_from_video: bool = False,
+        **options: Any,
+    ) -> BatchEncoding:
+        """The ids of messages. transformers' handlers always want a dictionary of them, and have no video here."""
+        return self._encoding(encode_conversation(self.reads, messages, **options), return_tensors)
+
+    def _encoding(self, ids: list[int], return_tensors: str | None) -> BatchEncoding:
+        if return_tensors is None:
+            return BatchEncoding({"input_ids": ids})
+        rows = {"input_ids": [ids], "attention_mask": [[1] * len(ids)]}
+        return BatchEncoding(rows, tensor_type=return_tensors)
+
+
 class Managers(GenerationState):
-    """transformers' threads that generate, whose streams join to the text that comes without streaming."""
+    """transformers' threads that generate, with seeds, stop strings and streams as this package has them."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, **options: Any):
         super().__init__(**options)
         self.tokenizer = tokenizer
 
-    def get_manager(self, model_id: str, use_cb: bool = False) -> "StreamingManager":
-        return StreamingManager(super().get_manager(model_id, use_cb), self.tokenizer)
+    def get_manager(self, model_id: str, use_cb: bool = False) -> "TextManager":
+        return TextManager(super().get_manager(model_id, use_cb), self.tokenizer)
 
 
-class StreamingManager:
-    """A thread that generates, with the streams of `Pieces`."""
+class TextManager:
+    """A thread that generates. It seeds itself for each text, and a text ends where its stop string ends."""
 
     def __init__(self, manager: BaseGenerateManager, tokenizer: PreTrainedTokenizerBase):
         self.manager = manager
@@ -157,9 +217,53 @@ class StreamingManager:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.manager, name)
 
-    def generate_streaming(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        queue, streamer = self.manager.generate_streaming(*args, **kwargs)
-        return Pieces(queue, self.tokenizer), streamer
+    def generate_streaming(
+        self, model: PreTrainedModel, processor: Any, inputs: Any, gen_config: GenerationConfig, **options: Any
+    ) -> tuple[Any, Any]:
+        at_strings = self._stop_of(inputs, gen_config)
+        queue, streamer = self.manager.generate_streaming(
+            RequestedModel(model, gen_config.seed, at_strings), processor, inputs, gen_config, **options
+        )
+        return Pieces(queue, self.tokenizer, at_strings), streamer
+
+    async def generate_non_streaming(
+        self, model: PreTrainedModel, processor: Any, inputs: Any, gen_config: GenerationConfig, **options: Any
+    ) -> tuple[str, int, Any]:
+        at_strings = self._stop_of(inputs, gen_config)
+        text, input_length, ids = await self.manager.generate_non_streaming(
+            RequestedModel(model, gen_config.seed, at_strings), processor, inputs, gen_config, **options
+        )
+        if at_strings.strings:
+            decoded = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            text = tidied(self.tokenizer, at_strings.cut_behind(decoded))
+        return text, input_length, ids
+
+    def _stop_of(self, inputs: Any, gen_config: GenerationConfig) -> StopAtStrings:
+        if not gen_config.stop:  # as always with continuous batching, whose ids are no tensor
+            return StopAtStrings(self.tokenizer, (), prompt_length=0)
+        return StopAtStrings(self.tokenizer, gen_config.stop, prompt_length=inputs["input_ids"].shape[-1])
+
+
+class RequestedModel:
+    """A model that generates the text of one request.
+
+    The seed is set where the text is generated: another text may be generated between the request and its own.
+    """
+
+    def __init__(self, model: PreTrainedModel, seed: int | None, at_strings: StopAtStrings):
+        self.model = model
+        self.seed = seed
+        self.at_strings = at_strings
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def generate(self, **options: Any) -> torch.Tensor:
+        if self.seed is not None:
+            torch.manual_seed(self.seed)
+        if self.at_strings.strings:
+            options["stopping_criteria"] = [self.at_strings]
+        return self.model.generate(**options)
 
 
 class Pieces:
@@ -169,9 +273,10 @@ class Pieces:
     punctuation: a piece is sent once the next token can no longer change it.
     """
 
-    def __init__(self, queue: asyncio.Queue, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, queue: asyncio.Queue, tokenizer: PreTrainedTokenizerBase, at_strings: StopAtStrings):
         self.queue = queue
         self.tokenizer = tokenizer
+        self.at_strings = at_strings
         self.received = ""
         self.sent = ""
 
@@ -200,86 +305,103 @@ class Pieces:
         return new
 
     def _tidied(self, text: str) -> str:
-        if not isinstance(self.tokenizer, GPT1Tokenizer):
-            return text
-        text = text.replace(" \n ", "\n")
-        if self.tokenizer.clean_up_tokenization_spaces or self.tokenizer.goes_on:
-            text = self.tokenizer.clean_up_tokenization(text)
-        return text
+        if isinstance(self.tokenizer, GPT1Tokenizer):
+            text = text.replace(" \n ", "\n")
+        return tidied(self.tokenizer, self.at_strings.cut_behind(text))
+
+
+def tidied(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
+    """A text that was decoded without a clean-up, after that of GPT-1's tokenizer if it has one."""
+    is_of_gpt1 = isinstance(tokenizer, GPT1Tokenizer)
+    if is_of_gpt1 and (tokenizer.clean_up_tokenization_spaces or tokenizer.goes_on):
+        return tokenizer.clean_up_tokenization(text)
+    return text
 
 
 class Settings:
     """How a request becomes arguments of `generate`, for all handlers."""
 
     max_new_tokens: int
+    continuous_batching: bool
+
+    async def handle_request(self, body: dict, request_id: str):
+        name, model, plain_text = self._resolve_model(body)
+        self.check(body, name, model, plain_text.reads)
+        return await super().handle_request(body, request_id)
+
+    def check(self, body: dict, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Refuses a request that cannot be answered as it asks.
+
+        Raises:
+            UserError: what is wrong, and what to send.
+        """
+        raise NotImplementedError
 
     def _build_generation_config(
         self, body: dict, model_generation_config: GenerationConfig, use_cb: bool = False
     ) -> GenerationConfig:
-        settings = super()._build_generation_config(body, model_generation_config, use_cb=use_cb)
-        if all(body.get(field) is None for field in LENGTHS):
-            settings.max_new_tokens = self.max_new_tokens
-        if body.get("temperature") == 0:
+        # transformers would seed this thread, which is not the one that generates, and miss some stop strings.
+        read_by_transformers = {**body, "seed": None, "stop": None}
+        settings = super()._build_generation_config(read_by_transformers, model_generation_config, use_cb=use_cb)
+        settings.max_new_tokens = requested_length(body, self.max_new_tokens)
+        temperature = body.get("temperature")
+        if temperature is not None and temperature < LOWEST_TEMPERATURE:
+            settings.do_sample = False
             settings.temperature = None
-        elif body.get("temperature") is not None or body.get("top_p") is not None:
+        elif temperature is not None or body.get("top_p") is not None:
             settings.do_sample = True  # else `generate` would leave both out
+        settings.seed = body.get("seed")  # read by `TextManager`, as is `stop`
+        self._set_stop(settings, body.get("stop"))
         return settings
+
+    def _set_stop(self, settings: GenerationConfig, stop: str | list[str] | None) -> None:
+        """Divides what ends a text into tokens, at which `generate` ends by itself, and strings."""
+        stop = settings.stop_strings if stop is None else stop
+        stop = [stop] if isinstance(stop, str) else list(stop or ())
+        settings.stop_strings = None
+        tokens = tokens_that_stop(self.model_manager.plain_text.reads)
+        own_end = settings.eos_token_id
+        end_ids = [own_end] if isinstance(own_end, int) else list(own_end or ())
+        end_ids += [tokens[string] for string in stop if string in tokens]
+        settings.eos_token_id = end_ids or None
+        settings.stop = [string for string in stop if string not in tokens]
+        if settings.stop and self.continuous_batching:
+            refuse_together("stop_strings")
 
 
 class Completions(Settings, CompletionHandler):
     """Continues a text."""
 
-    async def handle_request(self, body: dict, request_id: str):
-        _, model, tokenizer = self._resolve_model(body)
-        if isinstance(body.get("prompt"), str):
-            max_new_tokens = body.get("max_tokens")
-            encode_prompts(
-                model, tokenizer, [body["prompt"]], self.max_new_tokens if max_new_tokens is None else max_new_tokens
-            )
-        body["stop"] = as_decoded(tokenizer, body.get("stop"))
-        return await super().handle_request(body, request_id)
+    def check(self, body: dict, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        check_request(body, needed="prompt", continuous_batching=self.continuous_batching)
+        encode_prompts(model, tokenizer, [body["prompt"]], requested_length(body, self.max_new_tokens))
 
 
 class Conversations(Settings, ChatCompletionHandler):
     """Answers messages, if the tokenizer has a template for them."""
 
-    async def handle_request(self, body: dict, request_id: str):
-        check_template(self, body)
-        return await super().handle_request(body, request_id)
+    def check(self, body: dict, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        check_template(name, tokenizer)
+        check_request(body, needed="messages", continuous_batching=self.continuous_batching)
+        check_messages(body["messages"])
 
 
 class Responses(Settings, ResponseHandler):
     """Answers messages by OpenAI's newer interface."""
 
-    async def handle_request(self, body: dict, request_id: str):
-        check_template(self, body)
-        return await super().handle_request(body, request_id)
+    def check(self, body: dict, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        check_template(name, tokenizer)
+        check_request(body, needed="input", continuous_batching=self.continuous_batching)
+        check_messages(self._normalize_input(body))
 
 
-def check_template(handler: Conversations | Responses, body: dict) -> None:
+def check_template(name: str, tokenizer: PreTrainedTokenizerBase) -> None:
     """Refuses messages to a model without a chat template."""
-    name, _, tokenizer = handler._resolve_model(body)
     if tokenizer.chat_template is None:
         raise UserError(
             f"{name} continues texts and has no chat template, so it answers no messages. Send a `prompt` to "
             "/v1/completions, or serve a model whose tokenizer has a `chat_template`."
         )
-
-
-def as_decoded(tokenizer: PreTrainedTokenizerBase, stop: str | list[str] | None) -> list[str] | None:
-    """The strings that end a text as the tokenizer decodes them: GPT-1's in lower case, punctuation apart."""
-    if stop is None:
-        return None
-    decoded = []
-    for string in [stop] if isinstance(stop, str) else stop:
-        ids = tokenizer(string, add_special_tokens=False)["input_ids"]
-        if string in tokens_that_stop(tokenizer):
-            decoded.append(string)
-        elif ids:
-            decoded.append(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
-        else:
-            raise UserError(f"The stop string {string!r} has no token. Give a word, or '\\n' alone for a line end.")
-    return decoded
 
 
 # ---- Fine-tuned models
@@ -345,16 +467,30 @@ class RowClassifier:
         self.collator.max_length = min(self.collator.max_length, tokenizer.model_max_length)
 
     def __call__(self, rows: list[dict]) -> list[dict]:
-        """A prediction for each row: `label` and `scores`, or a regression's `score`; `error` if it cannot be read."""
-        _, splits = load_files(
-            {"test": rows},
-            self.task.traversal,
-            self.task.columns,
-            regression=self.task.regression,
-            label_names=self.task.label_names or None,
-            hide_unknown_labels=True,
-        )
-        return list(predict_rows(splits["test"], self.task, self.model, self.collator))
+        """A prediction for each row: `label` and `scores`, or a regression's `score`; `error` if it cannot be read.
+
+        Raises:
+            UserError: no row has one of the columns.
+        """
+        names = set(chain.from_iterable(rows))
+        for column in self.task.text_columns:
+            if column not in names:
+                needed = ", ".join(map(repr, self.task.text_columns))
+                raise UserError(f"No row has the column {column!r}. Send rows with the columns {needed}.")
+        errors = [row_error(row) for row in rows]
+        readable = [row for row, error in zip(rows, errors, strict=True) if error is None]
+        texts = [{column: row.get(column) for column in self.task.text_columns} for row in readable]
+        predictions = predict_rows(texts, self.task, self.model, self.collator)
+        return [next(predictions) if error is None else {"error": error} for error in errors]
+
+
+def row_error(row: dict) -> str | None:
+    """Why no tokenizer can read a row, whatever its columns are for."""
+    try:
+        check_is_text("row", json.dumps(row, ensure_ascii=False))
+    except tokenization_errors.UserError as error:
+        return str(error)
+    return None
 
 
 # ---- Both

@@ -83,6 +83,12 @@ def open_app(args: ServeArguments) -> "FastAPI":
     family = family_to_generate(args.model)
     model = family.open_language_model(args.model, device_map=args.device)
     tokenizer = family.open_tokenizer(args.model)
+    positions = model.config.max_position_embeddings
+    if not 1 <= args.max_new_tokens < positions:
+        raise UserError(
+            f"--max_new_tokens is {args.max_new_tokens}, but {served_name(args.model)} has {positions} positions, of "
+            f"which a prompt needs at least one. Pass a number from 1 to {positions - 1}."
+        )
     return language_model_app(
         served_name(args.model),
         model.eval(),

@@ -54,6 +54,11 @@ class StopAtStrings(StoppingCriteria):
         places = [text.index(string) for string in self.strings if string in text]
         return text[: min(places)].rstrip(" ") if places else text
 
+    def cut_behind(self, text: str) -> str:
+        """The text with the first of the strings, but not what follows it in the same token."""
+        ends = [text.index(string) + len(string) for string in self.strings if string in text]
+        return text[: min(ends)] if ends else text
+
 
 def continue_prompts(
     model: PreTrainedModel,
@@ -153,14 +158,19 @@ def reply_to(
         >>> len(reply_to(model, tokenizer, [{"role": "user", "content": "Who are you?"}], max_new_tokens=4))
         1
     """
-    if not messages or messages[-1]["role"] != "user":
-        raise UserError("`messages` must end with a message of the user, to which the model replies. Add one.")
+    check_ends_with_user(messages)
     stop = [stop] if isinstance(stop, str) else list(stop or ())
     ids = encode_recent_messages(model, tokenizer, messages, max_new_tokens)
     texts = _continue_ids(model, tokenizer, [ids], max_new_tokens, stop, **options)
     if tokenizer.backend_tokenizer.token_to_id(NEWLINE) is not None:  # words and punctuation of GPT-1 are apart
         texts = [join_words(text) for text in texts]
     return [capitalise(text) if capitals else text for text in texts]
+
+
+def check_ends_with_user(messages: Sequence[Mapping]) -> None:
+    """Refuses a conversation in which there is nothing to reply to."""
+    if not messages or messages[-1]["role"] != "user":
+        raise UserError("`messages` must end with a message of the user, to which the model replies. Add one.")
 
 
 def encode_recent_messages(
@@ -245,7 +255,7 @@ def encode_prompts(
     for prompt in prompts:
         check_is_text("prompt", prompt)
         shown = _shown(prompt)
-        ids = tokenizer(prompt, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+        ids = encode_as_text(tokenizer, prompt)
         if not ids:
             raise UserError(f"The prompt {shown!r} contains no token, but the model continues from one. Add a word.")
         if len(ids) + max_new_tokens > positions:
@@ -255,6 +265,11 @@ def encode_prompts(
             )
         encoded.append(ids)
     return encoded
+
+
+def encode_as_text(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
+    """The ids of a prompt alone: nothing is added, and what it spells becomes no control token."""
+    return tokenizer(prompt, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
 
 
 def check_is_text(name: str, text: str) -> None:

@@ -28,17 +28,25 @@ class _ReadableRow:
 
 
 def predict_rows(
-    rows: Dataset, task: Task, model: PreTrainedModel, collator: TraversalCollator, batch_size: int = 32
+    rows: Dataset | list[dict[str, Any]],
+    task: Task,
+    model: PreTrainedModel,
+    collator: TraversalCollator,
+    batch_size: int = 32,
 ) -> Iterator[dict]:
-    """Yields each row's prediction, as `describe_prediction` gives it, or the `error` for which it cannot be read."""
+    """Yields each row's prediction, as `describe_prediction` gives it, or the `error` for which it cannot be read.
+
+    A list of rows has the columns of texts alone. Its cells may be of any kind.
+    """
     family = family_of_model(model)
     scores_of = family.scores_of(model)
-    texts = rows.select_columns(task.text_columns)
+    texts = rows if isinstance(rows, list) else rows.select_columns(task.text_columns)
     for first in range(0, len(rows), batch_size):
         records: list[dict[str, Any]] = []
         batch: list[_ReadableRow] = []
         end = min(first + batch_size, len(rows))
-        for index, row in enumerate(texts.select(range(first, end)), start=first):
+        chunk = texts[first:end] if isinstance(texts, list) else texts.select(range(first, end))
+        for index, row in enumerate(chunk, start=first):
             record: dict[str, Any] = {}
             records.append(record)
             try:

@@ -3,12 +3,16 @@
 import json
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 import torch
 from support.files import save_folder
 from support.finetuning import make_double_heads_model, make_letter_tokenizer
+from support.tiny import SENTENCES, byte_level
+from tokenizers.processors import TemplateProcessing
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from modeling_gpt1 import (
     NOVELS,
@@ -16,6 +20,7 @@ from modeling_gpt1 import (
     GPT1ForCausalLM,
     GPT1LSTMConfig,
     GPT1LSTMForCausalLM,
+    continue_prompts,
     reply_to,
 )
 from modeling_gpt1.commands import predict
@@ -104,6 +109,14 @@ def test_a_higher_temperature_gives_another_text_and_the_same_seed_the_same(serv
     assert hot != server.text(temperature=1.5, seed=2)
 
 
+def test_a_seed_repeats_a_text_beside_other_requests(server):
+    alone = server.text(temperature=1.0, seed=1)
+    with ThreadPoolExecutor(7) as pool:
+        texts = list(pool.map(lambda seed: server.text(temperature=1.0, seed=seed), (1, 2, 3, 1, 2, 3, 1)))
+    assert [texts[0], texts[3], texts[6]] == [alone] * 3
+    assert len(set(texts)) == 3
+
+
 def test_top_p_alone_samples(server):
     assert server.text(temperature=None, top_p=0.99, seed=1) != server.text(temperature=None, top_p=0.99, seed=2)
 
@@ -125,12 +138,56 @@ def test_a_stop_string_ends_the_text_as_the_tokenizer_writes_it(server, stop, en
     assert text.endswith(end)
 
 
+# The text begins with ", and the sun was shining in the sky . \n".
+STOPS = [
+    ("ining in", ", and the sun was shining in"),
+    ("un wa", ", and the sun wa"),
+    (["sky", "h"], ", and th"),
+]
+
+
+@pytest.mark.parametrize(("stop", "expected"), STOPS)
+def test_a_text_ends_exactly_behind_its_stop_string(server, stop, expected):
+    assert server.text(max_tokens=20, stop=stop) == expected
+
+
+@pytest.mark.parametrize(("stop", "expected"), STOPS)
+def test_a_stream_ends_exactly_behind_its_stop_string(server, stop, expected):
+    pieces = [chunk.choices[0].text for chunk in server.complete(max_tokens=20, stop=stop, stream=True)]
+    assert "".join(pieces) == expected
+
+
+@pytest.mark.parametrize("stop", [[], "你好", "retturer"])
+def test_stop_strings_that_do_not_come_change_nothing(server, stop):
+    assert server.text(stop=stop) == server.text()
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
         ({"prompt": ""}, "The prompt '' contains no token"),
         ({"prompt": PROMPT, "max_tokens": 600}, "has 5 tokens and `max_tokens` is 600, but the model has only 512"),
         ({"prompt": PROMPT, "stop": " "}, "The stop string ' ' has no token"),
+        ({}, "The request has no `prompt`. Send a text."),
+        ({"prompt": [PROMPT]}, "`prompt` is ['it was a dark night']. Send a text."),
+        ({"prompt": PROMPT, "max_tokens": "8"}, "`max_tokens` is '8'. Send a whole number of at least 1."),
+        ({"prompt": PROMPT, "max_tokens": 0}, "`max_tokens` is 0."),
+        ({"prompt": PROMPT, "max_tokens": -3}, "`max_tokens` is -3."),
+        ({"prompt": PROMPT, "max_tokens": True}, "`max_tokens` is True."),
+        ({"prompt": PROMPT, "temperature": -1}, "`temperature` is -1. Send a number of at least 0."),
+        ({"prompt": PROMPT, "temperature": "hot"}, "`temperature` is 'hot'."),
+        ({"prompt": PROMPT, "top_p": 5}, "`top_p` is 5. Send a number from 0 to 1."),
+        ({"prompt": PROMPT, "seed": "x"}, "`seed` is 'x'. Send a whole number from -2**63 to 2**63 - 1."),
+        ({"prompt": PROMPT, "seed": 2**70}, f"`seed` is {2**70}."),
+        ({"prompt": PROMPT, "stop": 5}, "`stop` is 5. Send a text or a list of texts."),
+        ({"prompt": PROMPT, "stop": [1]}, "`stop` is [1]."),
+        ({"prompt": PROMPT, "suffix": 5}, "`suffix` is 5. Send a text."),
+        ({"prompt": PROMPT, "stream": "yes"}, "`stream` is 'yes'. Send true or false."),
+        ({"prompt": PROMPT, "frequency_penalty": -1.0}, "`frequency_penalty` is -1.0. Send a number above -1"),
+        ({"prompt": PROMPT, "frequency_penalty": -2.0}, "`frequency_penalty` is -2.0."),
+        ({"prompt": PROMPT, "generation_config": "{"}, "`generation_config` is '{'. Send a JSON object"),
+        ({"prompt": PROMPT, "generation_config": "[1]"}, "`generation_config` is '[1]'."),
+        ({"prompt": PROMPT, "generation_config": '{"max_new_tokens": 0}'}, """is '{"max_new_tokens": 0}'."""),
     ],
 )
 def test_a_mistake_in_a_request_is_answered_with_a_sentence(server, fields, sentence):
@@ -155,25 +212,137 @@ def test_the_openai_client_raises_the_sentence(server):
         server.openai.chat.completions.create(model="novels", messages=MESSAGES)
 
 
-def test_a_model_with_a_chat_template_answers_messages(novels):
-    model, _ = novels
+@pytest.fixture(scope="module")
+def chat_server(novels):
+    """The same model with a chat template."""
     tokenizer = GPT1Tokenizer.from_pretrained(NOVELS)
     tokenizer.chat_template = TEMPLATE
-    with Running(serve.language_model_app("novels", model, tokenizer)) as running:
-        messages = [{"role": "user", "content": PROMPT}]
-        answer = running.openai.chat.completions.create(
-            model="novels", messages=messages, max_tokens=12, temperature=0
-        )
-    assert answer.choices[0].message.content == greedy_text(novels)
+    with Running(serve.language_model_app("novels", novels[0], tokenizer)) as running:
+        yield running
 
 
-def test_continuous_batching_gives_the_same_text_whole_and_streamed(server, novels):
+def reply_of(chat_server, content=PROMPT, **fields):
+    messages = [{"role": "user", "content": content}]
+    request = {"model": "novels", "messages": messages, "max_tokens": 12, "temperature": 0, **fields}
+    return chat_server.openai.chat.completions.create(**request).choices[0].message.content
+
+
+def test_a_model_with_a_chat_template_answers_messages(chat_server, novels):
+    assert reply_of(chat_server) == greedy_text(novels)
+
+
+def test_the_parts_of_a_message_are_one_text(chat_server):
+    parts = [{"type": "text", "text": "it was"}, {"type": "text", "text": "a dark night"}]
+    assert reply_of(chat_server, parts) == reply_of(chat_server)
+
+
+@pytest.mark.parametrize(("stop", "expected"), [("The Sun", ", and the sun"), ("un wa", ", and the sun wa")])
+def test_a_reply_ends_exactly_behind_its_stop_string(chat_server, stop, expected):
+    assert reply_of(chat_server, stop=stop) == expected
+
+
+REPLY = {"role": "assistant", "content": "hi"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({}, "The request has no `messages`. Send a list of at least one message."),
+        ({"messages": []}, "`messages` is []. Send a list of at least one message."),
+        ({"messages": ["hi"]}, "`messages` is ['hi']."),
+        ({"messages": MESSAGES, "max_tokens": 0}, "`max_tokens` is 0. Send a whole number of at least 1."),
+        ({"messages": [{"role": "x", "content": "hi"}]}, "is 'x'. Send system, user or assistant."),
+        ({"messages": [{"role": "user"}]}, "The `content` of a message is None. Send a text."),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "has the `type` 'image_url'."),
+        ({"messages": [*MESSAGES, REPLY]}, "`messages` must end with a message of the user"),
+        ({"messages": MESSAGES, "chat_template_kwargs": {"chat_template": "[s]"}}, "Send an object of variables"),
+        ({"messages": MESSAGES, "logit_bias": {"x": 1}}, "`logit_bias` is {'x': 1}."),
+    ],
+)
+def test_a_mistake_in_a_conversation_is_answered_with_a_sentence(chat_server, fields, sentence):
+    status, message = chat_server.refusal("/v1/chat/completions", **fields)
+    assert status == 400
+    assert sentence in message
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({}, "The request has no `input`. Send a text or a list of at least one message."),
+        ({"input": "hi", "max_output_tokens": 0}, "`max_output_tokens` is 0."),
+        ({"input": [REPLY]}, "`messages` must end with a message of the user"),
+    ],
+)
+def test_a_mistake_in_an_input_is_answered_with_a_sentence(chat_server, fields, sentence):
+    status, message = chat_server.refusal("/v1/responses", **fields)
+    assert status == 400
+    assert sentence in message
+
+
+@pytest.fixture(scope="module")
+def other_family():
+    """A model of GPT-2's class, and a tokenizer that puts a special token before each text."""
+    tokenizer = byte_level(SENTENCES)
+    special = tokenizer.bos_token
+    tokenizer._tokenizer.post_processor = TemplateProcessing(
+        single=f"{special} $A", special_tokens=[(special, tokenizer.bos_token_id)]
+    )
+    tokenizer.pad_token = special
+    tokenizer.chat_template = "{{ bos_token }}{{ messages[0].content }}"
+    torch.manual_seed(0)
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, "initializer_range": 0.3}
+    ids = {"bos_token_id": None, "eos_token_id": None}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes, **ids)).eval(), tokenizer
+
+
+@pytest.fixture(scope="module")
+def other_server(other_family):
+    with Running(serve.language_model_app("other", *other_family)) as running:
+        yield running
+
+
+SPELLED = "the old<|end|>farmer"
+
+
+def test_a_prompt_that_spells_a_special_token_stays_text(other_server, other_family):
+    model, tokenizer = other_family
+    answer = other_server.complete(model="other", prompt=SPELLED, max_tokens=5)
+    ids = tokenizer(SPELLED, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    assert len(tokenizer(SPELLED)["input_ids"]) < len(ids)
+    assert answer.usage.prompt_tokens == len(ids)
+    assert [[answer.choices[0].text]] == continue_prompts(
+        model, tokenizer, [SPELLED], max_new_tokens=5, do_sample=False
+    )
+
+
+def test_a_message_that_spells_a_special_token_stays_text(other_server, other_family):
+    _, tokenizer = other_family
+    messages = [{"role": "user", "content": SPELLED}]
+    answer = other_server.openai.chat.completions.create(model="other", messages=messages, max_tokens=1)
+    ids = tokenizer(SPELLED, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    assert answer.usage.prompt_tokens == 1 + len(ids)
+
+
+@pytest.fixture(scope="module")
+def together(novels):
+    """A server that computes requests together."""
     pytest.importorskip("transformers", minversion="5.24", reason="paged caches of GPT-1 need transformers 5.24")
     with Running(serve.language_model_app("novels", *novels, continuous_batching=True)) as running:
-        whole = running.text(max_tokens=20)
-        pieces = [chunk.choices[0].text for chunk in running.complete(max_tokens=20, stream=True)]
+        yield running
+
+
+def test_continuous_batching_gives_the_same_text_whole_and_streamed(server, together):
+    whole = together.text(max_tokens=20)
+    pieces = [chunk.choices[0].text for chunk in together.complete(max_tokens=20, stream=True)]
     assert whole == server.text(max_tokens=20)
     assert "".join(pieces) == whole
+
+
+@pytest.mark.parametrize(("field", "value"), [("seed", 1), ("stop", "."), ("frequency_penalty", 0.5)])
+def test_requests_that_are_computed_together_have_none_of_their_own(together, field, value):
+    status, message = together.refusal(prompt=PROMPT, **{field: value})
+    assert status == 400
+    assert f"none has its own `{field}`. Leave it out, or start the server without" in message
 
 
 def test_the_lstm_is_served_but_not_with_continuous_batching(novels):
@@ -197,6 +366,18 @@ def test_the_server_lists_its_model_and_has_no_route_to_unload_it(server):
     assert server.http.post("/reset").status_code == 404
 
 
+def test_the_model_of_the_server_is_ready(server):
+    answer = server.http.post("/load_model", json={"model": "novels"})
+    assert '"status": "ready"' in answer.text
+
+
+@pytest.mark.parametrize("model", [5, "owner/other", None])
+def test_another_model_is_not_loaded(server, model):
+    status, message = server.refusal("/load_model", model=model)
+    assert status == 400
+    assert f"`model` is {model!r}, but the server has only 'novels'." in message
+
+
 # ---- Fine-tuned folders
 
 
@@ -214,6 +395,13 @@ def save_task(case, folder):
     tokenizer.save_pretrained(folder)
 
 
+@pytest.fixture(scope="module")
+def classify(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("task")
+    save_task("classification", folder)
+    return serve.RowClassifier(str(folder))
+
+
 @pytest.mark.parametrize("case", ["classification", "multiple_choice"])
 def test_rows_are_predicted_as_the_command_predicts_them(case, tmp_path):
     save_task(case, tmp_path / "model")
@@ -229,6 +417,32 @@ def test_rows_are_predicted_as_the_command_predicts_them(case, tmp_path):
     assert [{"index": index, **row} for index, row in enumerate(answer["predictions"])] == expected
 
 
+READABLE = {"a": "ann eats fish"}
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ({"a": 5}, "holds 5 of type int, which is no text"),
+        ({"a": {"q": 1}}, "holds {'q': 1} of type dict, which is no text"),
+        ({"a": None}, "is empty"),
+        ({"b": "ann"}, "is empty"),
+        ({"a": "\ud800"}, "is not UTF-8 text"),
+    ],
+)
+def test_a_row_that_cannot_be_read_has_its_own_error(classify, row, sentence):
+    (alone,) = classify([READABLE])
+    first, bad, last = classify([READABLE, row, READABLE])
+    assert first["label"] == last["label"] == alone["label"]
+    assert list(bad) == ["error"]
+    assert sentence in bad["error"]
+
+
+def test_columns_that_are_not_read_may_hold_anything(classify):
+    labels = [{"label": 7}, {"label": "x"}, {"label": [1]}]
+    assert len({json.dumps(record) for record in classify([READABLE | label for label in labels])}) == 1
+
+
 def test_rows_without_the_column_are_refused(tmp_path):
     save_task("classification", tmp_path)
     with Running(serve.task_app("task", serve.RowClassifier(str(tmp_path)))) as running:
@@ -238,7 +452,7 @@ def test_rows_without_the_column_are_refused(tmp_path):
             'The request has no `rows`. Send {"rows": [{column: text, …}, …]}.',
         )
     assert status == 400
-    assert "'a'" in message
+    assert message == "No row has the column 'a'. Send rows with the columns 'a'."
 
 
 # ---- The command
@@ -273,6 +487,12 @@ def test_the_command_serves_rows_where_the_folder_has_a_task_head(monkeypatch, t
     monkeypatch.setattr(serve, "run_server", lambda app, host, port: apps.append(app))
     serve_command.main([str(tmp_path), "--device", "cpu"])
     assert [route.path for route in apps[0].routes if route.path.startswith("/v1")] == ["/v1/classify", "/v1/models"]
+
+
+@pytest.mark.parametrize("length", [100000, 512, 0])
+def test_a_length_that_leaves_no_position_to_a_prompt_is_refused(length):
+    with pytest.raises(UserErrorOfCommands, match=f"--max_new_tokens is {length}, but .* has 512 positions.*1 to 511"):
+        app_of(NOVELS, max_new_tokens=length)
 
 
 def test_a_port_that_is_none_is_refused():

@@ -63,7 +63,8 @@ def write_conversation(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Ma
     Args:
         tokenizer: has a chat template.
         messages: dictionaries with `role` and `content`.
-        options: further arguments of transformers' `apply_chat_template`, such as `add_generation_prompt`.
+        options: further arguments of transformers' `apply_chat_template`, such as `add_generation_prompt`. Texts in
+            them, such as those of `tools`, stay text, too.
 
     Raises:
         ValueError: the tokenizer has no chat template.
@@ -73,8 +74,11 @@ def write_conversation(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Ma
             "The tokenizer has no chat template, which writes the messages of a conversation. Open the tokenizer of a "
             "dialogue model, or call `tokenization.add_speaker_tokens(tokenizer, model)` before fine-tuning."
         )
-    mark = _unused_character(messages)
-    marked = _marked(messages, special_tokens(tokenizer), mark)
+    special = special_tokens(tokenizer)
+    variables = {name: value for name, value in options.items() if name != "chat_template"}
+    mark = _unused_character([*messages, variables])
+    marked = _marked(messages, special, mark)
+    options |= _marked(variables, special, mark)
     # Not the override of a tokenizer's class, which calls this function.
     text = PreTrainedTokenizerBase.apply_chat_template(tokenizer, marked, tokenize=False, **options)
     return WrittenChat(text, mark)
@@ -158,7 +162,7 @@ def _marked(value: Any, special: Sequence[str], mark: str) -> Any:
     if isinstance(value, str):
         return _pattern_of(special).sub(lambda found: f"{mark}{special.index(found[0])}{mark}", value)
     if isinstance(value, Mapping):
-        return {key: _marked(part, special, mark) for key, part in value.items()}
+        return {_marked(key, special, mark): _marked(part, special, mark) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_marked(part, special, mark) for part in value]
     return value

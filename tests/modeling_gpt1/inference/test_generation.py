@@ -89,6 +89,13 @@ def test_rows_end_each_for_itself(tiny_tokenizer):
     assert criterion.cut("walk the market the") == "walk"
 
 
+def test_a_text_is_cut_behind_the_string_that_ends_first(tiny_tokenizer):
+    criterion = StopAtStrings(tiny_tokenizer, ["nobody", "mark", "the"], 0)
+    assert criterion.cut_behind("walk in the market") == "walk in the"
+    assert criterion.cut_behind("walk in markets") == "walk in mark"
+    assert criterion.cut_behind("walk") == "walk"
+
+
 @pytest.mark.parametrize("string", ["", "  ", "\n\n"])
 def test_a_stop_string_without_a_token(tiny_tokenizer, string):
     with pytest.raises(ValueError, match="has no token. Give a word, or .* alone for a line end"):

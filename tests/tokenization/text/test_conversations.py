@@ -1,5 +1,6 @@
 """Conversations as ids: the template's control tokens, and messages that spell them."""
 
+import json
 from copy import deepcopy
 
 import pytest
@@ -48,6 +49,13 @@ def test_a_message_with_the_character_that_marks_spellings_keeps_it(tokenizer):
     spelled = {"role": "user", "content": "\U000f00000\U000f0000 [e]"}
     ids = tokenizer.apply_chat_template([spelled])["input_ids"]
     assert ids[2:] == plain(tokenizer, spelled["content"])
+
+
+@pytest.mark.parametrize("tools", [[{"name": "[e]"}], [{"[e]": "name"}]])
+def test_a_tool_that_spells_a_control_token_stays_text(tokenizer, tools):
+    template = "[s]{{ tools[0] | tojson }}"
+    ids = tokenizer.apply_chat_template([QUESTION], tools=tools, chat_template=template)["input_ids"]
+    assert ids == [tokenizer.start_token_id, *plain(tokenizer, json.dumps(tools[0]))]
 
 
 def test_the_text_of_a_conversation_is_the_templates(tokenizer):

@@ -1,0 +1,178 @@
+"""What requests to a server of texts hold: each field has a kind, and a request with another is refused.
+
+The fields are those of OpenAI's interface that transformers' server reads.
+"""
+
+import inspect
+import json
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import GenerationConfig, PreTrainedTokenizerBase
+
+from ..configuration_gpt1 import UserError
+from ..inference.generation import check_ends_with_user, check_is_text
+
+SHOWN_CHARACTERS = 60  # of a value, in an error
+ROLES = ("system", "user", "assistant")
+TEXT_PARTS = ("text", "input_text", "output_text")  # the types of a part of a message that is text
+# The arguments of transformers' own method: a request gives variables of the template, not another template.
+TEMPLATE_ARGUMENTS = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters)
+# What requests that are computed together cannot have for themselves.
+NOT_TOGETHER = ("seed", "stop", "frequency_penalty", "logit_bias")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a field may hold."""
+
+    described: str
+    holds: Callable[[Any], bool]
+
+
+def is_number(value: Any) -> bool:
+    is_of_json = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_of_json and math.isfinite(value)
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def is_text_or_texts(value: Any) -> bool:
+    return is_text(value) or (isinstance(value, list) and all(map(is_text, value)))
+
+
+def is_text_or_objects(value: Any) -> bool:
+    return is_text(value) or is_objects(value)
+
+
+def is_objects(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(isinstance(part, dict) for part in value)
+
+
+def is_generation_config(value: Any) -> bool:
+    try:
+        settings = json.loads(value)
+        GenerationConfig(**settings)
+    except (TypeError, ValueError):  # of JSON, or of a setting
+        return False
+    length = settings.get("max_new_tokens")
+    stop = settings.get("stop_strings")
+    return (length is None or LENGTH.holds(length)) and (stop is None or is_text_or_texts(stop))
+
+
+def is_template_variables(value: Any) -> bool:
+    return isinstance(value, dict) and TEMPLATE_ARGUMENTS.isdisjoint(value)
+
+
+def is_logit_bias(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return all(token_id.isdecimal() and is_number(bias) for token_id, bias in value.items())
+
+
+LENGTH = Kind("a whole number of at least 1", lambda value: is_whole(value) and value >= 1)
+TEXT = Kind("a text", is_text)
+
+FIELDS = {
+    "max_tokens": LENGTH,
+    "max_completion_tokens": LENGTH,
+    "max_output_tokens": LENGTH,
+    "temperature": Kind("a number of at least 0", lambda value: is_number(value) and value >= 0),
+    "top_p": Kind("a number from 0 to 1", lambda value: is_number(value) and 0 <= value <= 1),
+    # transformers makes it a repetition penalty of 1 more, which must be above 0.
+    "frequency_penalty": Kind("a number above -1 and up to 2", lambda value: is_number(value) and -1 < value <= 2),
+    "seed": Kind(
+        "a whole number from -2**63 to 2**63 - 1", lambda value: is_whole(value) and -(2**63) <= value < 2**63
+    ),
+    "stop": Kind("a text or a list of texts", is_text_or_texts),
+    "stream": Kind("true or false", lambda value: isinstance(value, bool)),
+    "prompt": TEXT,
+    "suffix": TEXT,
+    "instructions": TEXT,
+    "messages": Kind("a list of at least one message", is_objects),
+    "input": Kind("a text or a list of at least one message", is_text_or_objects),
+    "logit_bias": Kind("an object with a number for each token id", is_logit_bias),
+    "generation_config": Kind("a JSON object of settings of `generate`, written as a text", is_generation_config),
+    "chat_template_kwargs": Kind("an object of variables of the chat template", is_template_variables),
+}
+
+
+def check_request(body: dict, needed: str, continuous_batching: bool) -> None:
+    """Refuses a request with a field that cannot be honoured.
+
+    Args:
+        body: the request.
+        needed: the field that must be there.
+        continuous_batching: whether the server computes requests together.
+
+    Raises:
+        UserError: the first such field, its value and what to send.
+    """
+    if body.get(needed) is None:
+        raise UserError(f"The request has no `{needed}`. Send {FIELDS[needed].described}.")
+    for field, kind in FIELDS.items():
+        value = body.get(field)
+        if value is None:
+            continue
+        if not kind.holds(value):
+            shown = textwrap.shorten(repr(value), SHOWN_CHARACTERS, placeholder="…")
+            raise UserError(f"`{field}` is {shown}. Send {kind.described}.")
+        if continuous_batching and field in NOT_TOGETHER and value not in ([], {}):
+            refuse_together(field)
+
+
+def refuse_together(field: str) -> None:
+    """Refuses a field to a server that computes requests together."""
+    raise UserError(
+        f"The server computes requests together (--continuous_batching), so none has its own `{field}`. Leave it out, "
+        "or start the server without --continuous_batching."
+    )
+
+
+def check_messages(messages: Sequence[dict]) -> None:
+    """Refuses messages that a model cannot read, or to which it cannot reply.
+
+    Raises:
+        UserError: a role or a content that is none; the last message is not the user's.
+    """
+    for message in messages:
+        role = message.get("role")
+        if role not in ROLES:
+            raise UserError(f"The `role` of a message is {role!r}. Send system, user or assistant.")
+        check_content(message.get("content"))
+    check_ends_with_user(messages)
+
+
+def check_content(content: Any) -> None:
+    """Refuses the content of a message that is neither a text nor parts that are texts."""
+    if isinstance(content, str):
+        check_is_text("message", content)
+        return
+    if not is_objects(content):
+        shown = textwrap.shorten(repr(content), SHOWN_CHARACTERS, placeholder="…")
+        raise UserError(f"The `content` of a message is {shown}. Send a text.")
+    for part in content:
+        if part.get("type") not in TEXT_PARTS:
+            raise UserError(f"A part of a message has the `type` {part.get('type')!r}. Send text alone.")
+        if not isinstance(part.get("text"), str):
+            raise UserError(f"The `text` of a part of a message is {part.get('text')!r}. Send a text.")
+        check_is_text("message", part["text"])
+
+
+def requested_length(body: dict, default: int) -> int:
+    """How many tokens a request wants. Its fields are those that `check_request` accepts."""
+    for field in ("max_completion_tokens", "max_output_tokens", "max_tokens"):
+        if body.get(field) is not None:
+            return body[field]
+    settings = json.loads(body.get("generation_config") or "{}")
+    length = settings.get("max_new_tokens")
+    return default if length is None else length
