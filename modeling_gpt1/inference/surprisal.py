@@ -1,33 +1,46 @@
 """Surprisal of each word of a text: how unexpected it is where it stands, −log₂ of its probability.
 
 A word is what a reader sees between two white spaces, with its punctuation. Its probability is the product of those of
-its tokens, if its last token says that it ends there. GPT-1's tokens do: they end in `</w>`. Tokens of GPT-2 and Llama
-begin with a blank, so that a word ends only where the next token begins. The product for "farm" then holds "farmer",
-too, and the end of a word is counted with the next one. For such tokenizers the probability is corrected:
+its tokens, if its last token says that it ends there. GPT-1's tokens do: they end in `</w>`. Punctuation is a token of
+its own, so that the probability of "home" holds that of "home.", too.
+
+Tokens of GPT-2 and Llama begin with a blank, so that a word ends only where the next token begins. The product for
+"farm" then holds "farmer", too, and the end of a word is counted with the next one. For such tokenizers the
+probability is corrected:
 
     P(word) = ∏ P(token) · B(after the word) / B(before the word)
 
-B is the probability that the next token begins with white space or ends the text. Sources: "How to Compute the
-Probability of a Word" (Pimentel and Meister, 2024, https://arxiv.org/abs/2406.14561) and "Leading Whitespaces of
-Language Models' Subword Vocabulary Pose a Confound for Calculating Word Probabilities" (Oh and Schuler, 2024,
-https://arxiv.org/abs/2406.10851).
+B is the probability that the next token begins with white space or ends the text. Llama 3, Qwen and GPT-4 also have
+tokens that end words, such as `.Ċ`, a full stop with a line end. So a word that ends in `.` may end in two ways: by
+`.` and then B, or by any token that is `.` with white space. `log_end` adds them up, whichever of them stands in the
+text. What stands there is counted with the next word. Two rare ways are left out: white space of several tokens,
+unless it stands in the text, and a token such as `."Ċ` where `."` is two tokens.
+
+Sources: "How to Compute the Probability of a Word" (Pimentel and Meister, 2024, https://arxiv.org/abs/2406.14561) and
+"Leading Whitespaces of Language Models' Subword Vocabulary Pose a Confound for Calculating Word Probabilities" (Oh and
+Schuler, 2024, https://arxiv.org/abs/2406.10851).
 
 Shapes: N predicted tokens of a row, V vocabulary.
 """
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from tokenization.errors import UserError
+from tokenization.rows.records import SURROGATE
 from tokenization.text.tokenization_gpt1 import END_OF_WORD
 
+from ..families.checks import check_embeddings
 from ..families.probing import unchanged
 from .scoring.base import CHUNK_TOKENS, Group, PredictedTokens, ScoringRequest
 from .scoring.causal import CausalLMScorer
@@ -37,8 +50,14 @@ WORD = re.compile(r"\S+")
 # The last word of a sentence, which may be quoted: `home.`, `home."`, `(home!)`.
 SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*$")
 OPENING = "\"'“‘«(["
-# White space at the beginning of a token, as byte-level and SentencePiece vocabularies write it.
-WRITTEN_SPACES = ("Ġ", "Ċ", "ĉ", "č", "▁", " ", "\n", "\t", "\r", "<0x20>", "<0x0A>", "<0x09>", "<0x0D>")
+# All that `\s` finds in a text, each as its bytes in UTF-8.
+WHITE_SPACES = [chr(code).encode() for code in range(0x3001) if chr(code).isspace()]
+ANY_SPACE = b"(?:" + b"|".join(map(re.escape, WHITE_SPACES)) + b")"
+SPACE_AT_BEGIN = re.compile(ANY_SPACE)
+SPACES_AT_END = re.compile(ANY_SPACE + rb"+\Z")
+LONGEST_SPACE = max(map(len, WHITE_SPACES))
+BYTE_OF_CHARACTER = {character: byte for byte, character in bytes_to_unicode().items()}
+BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")  # as SentencePiece writes a byte
 MARKS_OF_WORDS = ("Ġ", "▁")
 COLUMNS = ("text", "sentence", "position", "word", "start", "end", "bits", "num_tokens", "tokens")
 
@@ -54,7 +73,8 @@ def word_surprisals(
     """The surprisal of each word of texts, in bits.
 
     The first word stands after the beginning of a text, such as id 0 of GPT-1. The bits of a text's words add up to
-    −log₂ of the text's probability; with a tokenizer that begins words by a blank, of a text that ends there.
+    −log₂ of the text's probability; with a tokenizer that begins words by a blank, of a text whose last word ends
+    there.
 
     Args:
         model ([`PreTrainedModel`]): any causal language model of transformers.
@@ -74,12 +94,14 @@ def word_surprisals(
           ends with a word that ends in `.`, `!`, `?` or `…`, closing quotes and brackets left out, unless the next one
           begins with a small letter;
         - `word`, `start`, `end`: its characters, `text[start:end]`;
-        - `bits`: its surprisal. White space that is a token, as a line end of GPT-1, belongs to the word after it;
+        - `bits`: its surprisal. White space belongs to the word after it, as a line end of GPT-1 does;
         - `num_tokens`, `tokens`: how many tokens it has, and which, separated by blanks.
 
     Raises:
-        ValueError: the model is not causal; the tokenizer has no offsets, no token that begins a text, or marks
-            neither ends nor beginnings of words; `stride` is out of range; a token holds parts of two words.
+        ValueError: the model is not causal; the tokenizer has no offsets, no token that begins a text, more tokens
+            than the model, tokens of several words, or marks neither ends nor beginnings of words; `stride` is out of
+            range; a text is no text or has half a character; a token holds parts of two words; the tokens do not show
+            where a word begins.
 
     Examples:
         >>> from modeling_gpt1 import NOVELS, GPT1ForCausalLM, word_surprisals
@@ -100,49 +122,75 @@ def word_surprisals(
         )
     if not tokenizer.is_fast:
         raise UserError(f"{type(tokenizer).__name__} gives no offsets of its tokens. Pass a fast tokenizer.")
+    for number, text in enumerate(texts):
+        check_text(text, f"Text {number}")
     start_id = id_of_start(tokenizer)
-    scorer = BoundaryScorer(model, tokenizer, batch_tokens, start_ids=[], boundary_ids=ids_of_boundaries(tokenizer))
+    check_embeddings(model, tokenizer)
+    pieces = pieces_of(tokenizer)
+    if pieces is None:
+        scorer = BoundaryScorer(model, tokenizer, batch_tokens, start_ids=[])
+    else:
+        boundaries = Boundaries(ids_of_boundaries(tokenizer, pieces), *joins_of(pieces))
+        scorer = BoundaryScorer(model, tokenizer, batch_tokens, start_ids=[], boundaries=boundaries)
     length = scorer.max_length
     if stride is None:
         stride = max(length // 2, 1)
     if not 1 <= stride <= length:
         raise UserError(f"`stride` is {stride}, but the model reads {length} tokens at once. Pass 1 to {length}.")
+    if not texts:
+        return pd.DataFrame(columns=COLUMNS)
 
     encoded = tokenizer(
         list(texts), add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True, verbose=False
     )
-    requests, num_requests = [], []
-    for ids in encoded["input_ids"]:
-        # What follows the last token is not scored, but where its word ends is read there.
-        read = [*ids, start_id] if scorer.boundary_ids is not None else ids
-        of_text = list(windows(read, start_id, length, stride))
-        requests += of_text
-        num_requests.append(len(of_text))
-    scores = iter(scorer.scores_of(requests))
+    plans = []
+    for number, text in enumerate(texts):
+        ids = encoded["input_ids"][number]
+        plan = TextPlan(number, text, ids, words_of_tokens(text, encoded["offset_mapping"][number]))
+        if pieces is None:
+            plan.requests = list(windows(ids, start_id, length, stride))
+        else:
+            plan.pieces = [pieces[token_id] for token_id in ids]
+            # What follows the last token is not scored, but where its word ends is read there.
+            plan.requests = list(windows([*ids, start_id], start_id, length, stride))
+            plan.stems = stem_requests(plan, boundaries.stems, start_id, length)
+        plans.append(plan)
+    scores = iter(scorer.scores_of([request for plan in plans for request in plan.all_requests]))
 
     rows = []
-    for number, (text, num) in enumerate(zip(texts, num_requests, strict=True)):
-        ids = encoded["input_ids"][number]
-        tokens = [token for _ in range(num) for token in next(scores)]
-        words = words_of_tokens(text, encoded["offset_mapping"][number])
-        pieces = tokenizer.convert_ids_to_tokens(ids)
-        log_probs = log_probs_of_words([places for _, places in words], tokens, scorer.boundary_ids is not None)
-        positions = sentence_positions([match.group() for match, _ in words])
-        for (match, places), log_prob, (sentence, position) in zip(words, log_probs, positions, strict=True):
+    for plan in plans:
+        tokens = [token for _ in plan.requests for token in next(scores)]
+        after_stems = {place: next(scores)[-1].boundary for place in plan.stems}
+        ends = {} if pieces is None else ends_of_words(plan, tokens, after_stems)
+        written = tokenizer.convert_ids_to_tokens(plan.ids)
+        log_probs = log_probs_of_words([places for _, places in plan.words], tokens, ends)
+        positions = sentence_positions([match.group() for match, _ in plan.words])
+        for (match, places), log_prob, (sentence, position) in zip(plan.words, log_probs, positions, strict=True):
             rows.append(
                 {
-                    "text": number,
+                    "text": plan.number,
                     "sentence": sentence,
                     "position": position,
                     "word": match.group(),
                     "start": match.start(),
                     "end": match.end(),
-                    "bits": -log_prob / math.log(2),
+                    "bits": -log_prob / math.log(2) + 0.0,  # a word without tokens has 0.0, not −0.0
                     "num_tokens": len(places),
-                    "tokens": " ".join(pieces[place] for place in places),
+                    "tokens": " ".join(written[place] for place in places),
                 }
             )
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def check_text(text: str, name: str) -> None:
+    """Refuses what is no text, and a text that UTF-8 cannot hold; `name` says which it is."""
+    if not isinstance(text, str):
+        raise UserError(f"{name} is {text!r}, where a text is needed. Leave it out, or write it as a text.")
+    half = SURROGATE.search(text)
+    if half is not None:
+        raise UserError(
+            f"{name} has half a character, {half.group()!r}, at place {half.start()}. Write the whole character."
+        )
 
 
 # ---- Tokenizers
@@ -161,8 +209,8 @@ def id_of_start(tokenizer: PreTrainedTokenizerBase) -> int:
     return start_id
 
 
-def ids_of_boundaries(tokenizer: PreTrainedTokenizerBase) -> list[int] | None:
-    """The ids that begin with white space or end a text, in order; `None` where tokens end words."""
+def pieces_of(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes] | None:
+    """The bytes of text that each id stands for; `None` where tokens end words."""
     vocabulary = tokenizer.get_vocab()
     if any(token.endswith(END_OF_WORD) for token in vocabulary):
         return None
@@ -171,10 +219,79 @@ def ids_of_boundaries(tokenizer: PreTrainedTokenizerBase) -> list[int] | None:
             f"The tokens of {type(tokenizer).__name__} mark neither where words end, as {END_OF_WORD!r}, nor where "
             f"they begin, as {' and '.join(map(repr, MARKS_OF_WORDS))}. Pass a model with such a tokenizer."
         )
-    ids = {token_id for token, token_id in vocabulary.items() if token.startswith(WRITTEN_SPACES)}
+    backend = tokenizer.backend_tokenizer
+    is_byte_level = "ByteLevel" in f"{backend.decoder} {backend.pre_tokenizer}"
+    added = tokenizer.added_tokens_decoder
+    pieces = {}
+    for token, token_id in vocabulary.items():
+        if is_byte_level and token_id in added:
+            pieces[token_id] = token.encode()
+        elif is_byte_level:
+            pieces[token_id] = bytes_of_byte_level(token)
+        else:
+            pieces[token_id] = bytes_of_sentencepiece(token)
+        if token_id not in added:
+            check_piece(pieces[token_id])
+    return pieces
+
+
+def bytes_of_byte_level(token: str) -> bytes:
+    """The bytes of a token that has a character for each, as `Ġ` for a blank."""
+    if all(character in BYTE_OF_CHARACTER for character in token):
+        return bytes(BYTE_OF_CHARACTER[character] for character in token)
+    return token.encode()
+
+
+def bytes_of_sentencepiece(token: str) -> bytes:
+    """The bytes of a token that has `▁` for a blank, or is a byte, as `<0x0A>`."""
+    byte = BYTE_TOKEN.fullmatch(token)
+    if byte is not None:
+        return bytes([int(byte.group(1), 16)])
+    return token.replace("▁", " ").encode(errors="replace")
+
+
+def check_piece(piece: bytes) -> None:
+    """Refuses a token of several words: where it is likely, a word's own tokens do not have its probability."""
+    words = piece.decode(errors="replace").split()
+    has_letters = [any(map(str.isalpha, word)) for word in words]
+    if has_letters.count(True) > 1:
+        raise UserError(
+            f"The tokenizer has a token of several words, {piece.decode(errors='replace')!r}, so that a word has no "
+            "probability of its own. Pass a model whose tokens hold one word at most."
+        )
+
+
+def ids_of_boundaries(tokenizer: PreTrainedTokenizerBase, pieces: Mapping[int, bytes]) -> list[int]:
+    """The ids that begin with white space or end a text, in order."""
+    ids = {token_id for token_id, piece in pieces.items() if SPACE_AT_BEGIN.match(piece)}
     if tokenizer.eos_token_id is not None:
         ids.add(tokenizer.eos_token_id)
     return sorted(ids)
+
+
+def joins_of(pieces: Mapping[int, bytes]) -> tuple[dict[int, list[int]], dict[int, int | None]]:
+    """The ids of tokens that end in white space behind other characters, as `.` with a line end does.
+
+    Returns:
+        - of each such id, and of its stem: all ids with this stem;
+        - of each such id: the id of its stem, the same without the white space, or `None` where that is no token.
+    """
+    with_stem: dict[bytes, list[int]] = {}
+    for token_id, piece in pieces.items():
+        stem = SPACES_AT_END.sub(b"", piece)
+        if stem and stem != piece:
+            with_stem.setdefault(stem, []).append(token_id)
+    joined: dict[int, list[int]] = {}
+    stems: dict[int, int | None] = {}
+    for ids in with_stem.values():
+        for token_id in ids:
+            joined[token_id] = ids
+            stems[token_id] = None
+    for token_id, piece in pieces.items():
+        if piece in with_stem:
+            joined[token_id] = with_stem[piece]
+            stems.update(dict.fromkeys(with_stem[piece], token_id))
+    return joined, stems
 
 
 def words_of_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple[re.Match, list[int]]]:
@@ -195,33 +312,91 @@ def words_of_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple
     return words
 
 
+@dataclass
+class TextPlan:
+    """A text, and what is scored of it."""
+
+    number: int
+    text: str
+    ids: list[int]
+    words: list[tuple[re.Match, list[int]]]
+    """Each word with the places of its tokens."""
+    pieces: list[bytes] = field(default_factory=list)
+    """The bytes of each token, where tokens begin words."""
+    requests: list[ScoringRequest] = field(default_factory=list)
+    """The text's tokens, in windows."""
+    stems: dict[int, ScoringRequest] = field(default_factory=dict)
+    """Of each place of a token that joins a word's end with white space: its stem, and what follows that."""
+
+    @property
+    def all_requests(self) -> list[ScoringRequest]:
+        return [*self.requests, *self.stems.values()]
+
+    @property
+    def ends(self) -> Iterator[tuple[int, re.Match | None]]:
+        """The place behind each word that has tokens, and the word that begins there, if any."""
+        with_tokens = [(match, places) for match, places in self.words if places]
+        for (_, places), (following, _) in zip_longest(with_tokens, with_tokens[1:], fillvalue=(None, None)):
+            yield places[-1] + 1, following
+
+    def ends_in_space(self, place: int) -> bool:
+        """Whether white space stands right before the token of a place."""
+        before = b"".join(self.pieces[max(place - LONGEST_SPACE, 0) : place])
+        return SPACES_AT_END.search(before) is not None
+
+
+def stem_requests(
+    plan: TextPlan, stems: Mapping[int, int | None], start_id: int, length: int
+) -> dict[int, ScoringRequest]:
+    """What scores other ends of a word whose last token joins it with white space. The text's last word needs none."""
+    requests = {}
+    for end, following in plan.ends:
+        stem = stems.get(plan.ids[end - 1])
+        if following is not None and stem is not None:
+            before = [start_id, *plan.ids[: end - 1]]
+            requests[end - 1] = ScoringRequest(before[-max(length - 1, 1) :], [[stem, start_id]])
+    return requests
+
+
 # ---- Scores
 
 
 class TokenScore(NamedTuple):
-    """A predicted token."""
+    """A predicted token. Where tokens end words, only its probability is needed."""
 
     log_prob: float
     """Natural logarithm of its probability."""
-    boundary: float
-    """Natural logarithm of the probability that a word ends before it; 0 where tokens end words."""
+    boundary: float = 0.0
+    """Of the probability that the token in its place begins with white space or ends the text."""
+    stem: float = 0.0
+    """Of the probability of the token without white space at its end; −∞ where that is no token."""
+    joined: float = 0.0
+    """Of the probability of all tokens that are its stem with white space at the end; −∞ without any."""
+
+
+class Boundaries(NamedTuple):
+    """What a vocabulary says about where words end."""
+
+    ids: list[int]
+    """Ids that begin with white space or end the text."""
+    joined: dict[int, list[int]]
+    stems: dict[int, int | None]
+    """See `joins_of`."""
 
 
 class BoundaryScorer(CausalLMScorer):
-    """Scores tokens, and beside each the probability that a word ends before it.
+    """Scores tokens, and beside each the probability that a word ends before it, or with it.
 
     Args:
-        boundary_ids (`list[int]`, *optional*): ids that begin a word or end the text.
+        boundaries ([`Boundaries`], *optional*): where words end, if tokens begin them.
         args, kwargs: see [`CausalLMScorer`].
     """
 
     shares_contexts = False
 
-    def __init__(self, *args, boundary_ids: Sequence[int] | None = None, **kwargs):
+    def __init__(self, *args, boundaries: Boundaries | None = None, **kwargs):
         super().__init__(*args, **kwargs)
-        self.boundary_ids = None
-        if boundary_ids is not None:
-            self.boundary_ids = torch.tensor(boundary_ids, device=self.model.device)
+        self.boundaries = boundaries
 
     def scores_of(self, requests: Sequence[ScoringRequest]) -> list[list[TokenScore]]:
         """The tokens of the only continuation of each request."""
@@ -244,17 +419,31 @@ class BoundaryScorer(CausalLMScorer):
             yield PredictedTokens(places, torch.cat(values).cpu())
 
     def _score_row(self, logits: torch.Tensor, ids: list[int]) -> torch.Tensor:
-        """The fields of `TokenScore`, `[N, 2]`, from `logits [N, V]`."""
-        targets = torch.tensor(ids, device=logits.device)
+        """The fields of `TokenScore`, `[N, 4]`, or only the first, `[N, 1]`, from `logits [N, V]`."""
         parts = []
-        for some, of_some in zip(logits.split(CHUNK_TOKENS), targets.split(CHUNK_TOKENS), strict=True):
+        for start in range(0, len(ids), CHUNK_TOKENS):
+            some = logits[start : start + CHUNK_TOKENS]
             log_probs = some.to(torch.promote_types(some.dtype, torch.float32)).log_softmax(-1)
-            of_targets = log_probs.gather(1, of_some[:, None])[:, 0]
-            boundaries = torch.zeros_like(of_targets)
-            if self.boundary_ids is not None:
-                boundaries = log_probs[:, self.boundary_ids].logsumexp(-1)
-            parts.append(torch.stack([of_targets, boundaries], dim=1))
+            parts.append(self._fields(log_probs, ids[start : start + CHUNK_TOKENS]))
         return torch.cat(parts)
+
+    def _fields(self, log_probs: torch.Tensor, ids: list[int]) -> torch.Tensor:
+        of_targets = self._at(log_probs, ids)
+        if self.boundaries is None:
+            return of_targets[:, None]
+        boundaries = log_probs[:, self.boundaries.ids].logsumexp(-1)
+        of_stems = self._at(log_probs, [self.boundaries.stems.get(token_id, token_id) for token_id in ids])
+        joined = torch.full_like(of_targets, -torch.inf)
+        for place, token_id in enumerate(ids):
+            if token_id in self.boundaries.joined:
+                joined[place] = log_probs[place, self.boundaries.joined[token_id]].logsumexp(-1)
+        return torch.stack([of_targets, boundaries, of_stems, joined], dim=1)
+
+    def _at(self, log_probs: torch.Tensor, ids: list[int | None]) -> torch.Tensor:
+        """The value of one id in each row, `[N]`; −∞ for `None`."""
+        is_none = torch.tensor([token_id is None for token_id in ids], device=log_probs.device)
+        known = torch.tensor([token_id or 0 for token_id in ids], device=log_probs.device)
+        return log_probs.gather(1, known[:, None])[:, 0].masked_fill(is_none, -torch.inf)
 
 
 def windows(ids: Sequence[int], start_id: int, length: int, stride: int) -> Iterator[ScoringRequest]:
@@ -270,19 +459,71 @@ def windows(ids: Sequence[int], start_id: int, length: int, stride: int) -> Iter
         yield ScoringRequest(list(ids[begin - num_before : begin]), [piece])
 
 
+def ends_of_words(plan: TextPlan, scores: Sequence[TokenScore], after_stems: Mapping[int, float]) -> dict[int, float]:
+    """The `log_end` of each word, by the place behind it.
+
+    `after_stems` has the boundaries behind the stems of joined tokens, by their places.
+
+    White space at the end of a text belongs to its last word, which then ends as it stands.
+    """
+    ends = {}
+    for end, following in plan.ends:
+        is_closed = plan.ends_in_space(end)
+        last = scores[end - 1]
+        if following is None:
+            ends[end] = 0.0 if is_closed else log_end(last, scores[end].boundary)
+        elif is_closed:
+            ends[end] = log_end(last, after_stems.get(end - 1, 0.0))
+        else:
+            ends[end] = log_end(last, boundary_of_text(plan, scores, end, following))
+    return ends
+
+
+def log_end(last: TokenScore, boundary: float) -> float:
+    """How much more or less probable than a word's tokens it is that the word ends there, as a logarithm.
+
+    Args:
+        last: the word's last token.
+        boundary: log-probability that white space, or the end of the text, follows its stem.
+    """
+    if last.joined == -math.inf:
+        return boundary
+    return float(np.logaddexp(last.joined, last.stem + boundary)) - last.log_prob
+
+
+def boundary_of_text(plan: TextPlan, scores: Sequence[TokenScore], end: int, following: re.Match) -> float:
+    """The boundary behind a word, with the white space that stands there, even if several tokens write it.
+
+    Raises:
+        ValueError: no tokens write it, or one of them writes letters, too.
+    """
+    boundary = scores[end].boundary
+    if SPACE_AT_BEGIN.match(plan.pieces[end]):
+        return boundary
+    for behind in range(end + 2, end + 1 + LONGEST_SPACE):
+        written = b"".join(plan.pieces[end:behind])
+        if SPACE_AT_BEGIN.match(written) and not SPACES_AT_END.sub(b"", written):
+            path = math.fsum(score.log_prob for score in scores[end:behind])
+            return float(np.logaddexp(boundary, path))
+    space = plan.text[: following.start()]
+    space = space[len(space.rstrip()) :]
+    raise UserError(
+        f"The tokens of text {plan.number} do not show the white space {space!r} before {following.group()!r}, so "
+        "that the word before it has no end. Replace it by a blank."
+    )
+
+
 def log_probs_of_words(
-    words: Sequence[Sequence[int]], scores: Sequence[TokenScore], is_corrected: bool
+    words: Sequence[Sequence[int]], scores: Sequence[TokenScore], ends: Mapping[int, float]
 ) -> Iterator[float]:
-    """The log-probability of each word from the places of its tokens; `is_corrected` needs one score more than tokens.
+    """The log-probability of each word from the places of its tokens and the `log_end` of words, by the place behind.
 
     The first word begins with the text, so that only its end is corrected.
     """
     for places in words:
         log_prob = math.fsum(scores[place].log_prob for place in places)
-        if is_corrected and places:
-            log_prob += scores[places[-1] + 1].boundary
-            if places[0] > 0:
-                log_prob -= scores[places[0]].boundary
+        if places:
+            log_prob += ends.get(places[-1] + 1, 0.0) - ends.get(places[0], 0.0)
         yield log_prob
 
 

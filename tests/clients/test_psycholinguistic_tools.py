@@ -57,7 +57,7 @@ def test_minicons_corrects_leading_blanks_alike_where_only_they_begin_words(monk
     sizes = {"vocab_size": len(tokenizer), "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
     model = GPT2LMHeadModel(GPT2Config(**sizes, **ids, initializer_range=0.3)).eval()
     blanks = sorted(place for token, place in tokenizer.get_vocab().items() if token.startswith("Ġ"))
-    monkeypatch.setattr(surprisal, "ids_of_boundaries", lambda tokenizer: blanks)
+    monkeypatch.setattr(surprisal, "ids_of_boundaries", lambda tokenizer, pieces: blanks)
     text = "the old farmer walked to a green market"
     ours = word_surprisals(model, tokenizer, text)
     opened = scorer.IncrementalLMScorer(model, "cpu", tokenizer=tokenizer)

@@ -368,7 +368,7 @@ def _continuation_score(tokens: list[list[float]]) -> ContinuationScore:
 
 def _log_probs_by_place(tokens: dict[Place, list[list[float]]]) -> torch.Tensor:
     """The log-probabilities `[N]` in the order of their places."""
-    return torch.tensor([log_prob for place in sorted(tokens) for log_prob, _ in tokens[place]])
+    return torch.tensor([log_prob for place in sorted(tokens) for log_prob, *_ in tokens[place]])
 
 
 def score_alone(batch: list[Group], logits: torch.Tensor, starts: list[int]) -> PredictedTokens:

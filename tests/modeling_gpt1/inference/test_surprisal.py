@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
@@ -9,11 +10,11 @@ import torch
 from support.families import make_family_model, make_family_tokenizer
 from support.refusals import refusal
 from support.tiny import SENTENCES, byte_level
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, TokenizersBackend
 
 from modeling_gpt1 import GPT1ForCausalLM, word_surprisals
-from modeling_gpt1.inference.surprisal import ids_of_boundaries
+from modeling_gpt1.inference.surprisal import COLUMNS, ids_of_boundaries, pieces_of
 from tokenization import GPT1Tokenizer
 
 TEXTS = ["The old farmer didn't smile.\n\n“Why?” she said; nobody knew.  ", "\tA quiet girl …", "He paid five dollars"]
@@ -92,7 +93,8 @@ def test_words_of_gpt2_have_the_bits_of_their_text_and_of_its_end(gpt2):
     model, tokenizer = gpt2
     text = TEXTS[2]
     ids = [tokenizer.bos_token_id, *tokenizer(text)["input_ids"]]
-    end = log_probs_of(model, ids)[-1, ids_of_boundaries(tokenizer)].logsumexp(-1).item() / math.log(2)
+    boundaries = ids_of_boundaries(tokenizer, pieces_of(tokenizer))
+    end = log_probs_of(model, ids)[-1, boundaries].logsumexp(-1).item() / math.log(2)
     words = word_surprisals(model, tokenizer, text)
     assert words["bits"].sum() == pytest.approx(bits_of_text(model, tokenizer, text) - end, abs=1e-4)
 
@@ -180,6 +182,153 @@ def test_the_tokens_of_gpt2_alone_give_no_probability_of_words():
     assert abs(naive - 1) > 0.1
 
 
+# ---- White space of other kinds, and tokens that join it
+
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
+# Of Llama 3, and alike of Qwen 2 and GPT-4: punctuation takes the line ends behind it.
+LLAMA3 = Regex(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+SPLITS = {
+    "gpt2": BYTES,
+    "llama3": pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(LLAMA3, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    ),
+}
+# `Âł` is U+00A0, `ãĢĢ` U+3000.
+MERGES = ["Ġ a", "Ġ b", ". Ċ", "Â ł", "Âł a", "ã Ģ", "ãĢ Ģ", ", Ċ"]
+
+
+SPACES = (b" ", b"\n", "\u00a0".encode(), "\u3000".encode())
+
+
+def begins_space(written: bytes) -> bool:
+    return any(space.startswith(written) for space in SPACES)
+
+
+class OfSplit:
+    """A random model over two letters whose tokenizer splits texts as another family's does."""
+
+    def __init__(self, split: str, merges: list[str], characters: str = "ab.,ĠĊÂłãĢ"):
+        vocab = ["<|end|>", *characters, *(merge.replace(" ", "") for merge in merges)]
+        ids = {token: index for index, token in enumerate(vocab)}
+        backend = Tokenizer(models.BPE(vocab=ids, merges=[tuple(merge.split(" ")) for merge in merges]))
+        backend.pre_tokenizer = SPLITS[split]
+        backend.decoder = decoders.ByteLevel()
+        self.tokenizer = TokenizersBackend(tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>")
+        self.pieces = pieces_of(self.tokenizer)
+        torch.manual_seed(0)
+        sizes = {"vocab_size": len(ids), "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 32}
+        self.model = GPT2LMHeadModel(GPT2Config(**sizes, initializer_range=0.5, bos_token_id=0, eos_token_id=0))
+        self.model = self.model.eval().double()
+
+    def bits(self, text: str) -> list[float]:
+        return word_surprisals(self.model, self.tokenizer, text)["bits"].tolist()
+
+    def probability(self, beginning: str) -> float:
+        """That a text begins so, and white space or its end follows: the sum over all such sequences of tokens.
+
+        They are what the tokenizer writes; a last token with all of the white space may be any.
+        """
+        return self.continued(beginning.encode(), [], 1.0)
+
+    def continued(self, beginning: bytes, ids: list[int], probability: float) -> float:
+        after = log_probs_of(self.model, [0, *ids])[-1].exp().tolist()
+        written = b"".join(self.pieces[token_id] for token_id in ids)
+        total = after[0] * probability if written == beginning else 0.0
+        for token_id in range(1, len(after)):
+            longer = written + self.pieces[token_id]
+            rest = longer[len(beginning) :]
+            has_ended = longer.startswith(beginning) and rest.startswith(SPACES)
+            is_on_its_way = beginning.startswith(longer) or (longer.startswith(beginning) and begins_space(rest))
+            if has_ended and len(written) <= len(beginning):
+                total += probability * after[token_id]
+            elif not (has_ended or is_on_its_way) or not self.is_own([*ids, token_id], longer):
+                continue
+            elif has_ended:
+                total += probability * after[token_id]
+            else:
+                total += self.continued(beginning, [*ids, token_id], probability * after[token_id])
+        return total
+
+    def is_own(self, ids: list[int], written: bytes) -> bool:
+        """Whether the tokenizer writes a text by these ids; a part of a character may become one."""
+        text = written.decode(errors="replace")
+        return "�" in text or self.tokenizer(text)["input_ids"] == ids
+
+    def bits_by_sums(self, text: str) -> list[float]:
+        ends = [match.end() for match in re.finditer(r"\S+", text)]
+        probabilities = [1.0, *(self.probability(text[:end]) for end in ends)]
+        return [math.log2(before / after) for before, after in itertools.pairwise(probabilities)]
+
+
+TEXTS_OF_SPLITS = ["a b. ba", "a.\nb a", "ab.\n\nb, a.", "a.\u00a0b a", "a.\u3000a b,\u3000b", "a\u00a0a\u3000b.\na"]
+
+
+@pytest.mark.parametrize("text", TEXTS_OF_SPLITS)
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_word_has_the_probability_of_all_continuations_that_begin_by_it(split, text):
+    model = OfSplit(split, MERGES)
+    assert model.bits(text) == pytest.approx(model.bits_by_sums(text), abs=1e-6)
+
+
+@pytest.mark.parametrize("text", TEXTS_OF_SPLITS)
+@pytest.mark.parametrize("split", SPLITS)
+def test_no_word_has_bits_below_0(split, text):
+    assert min(OfSplit(split, MERGES).bits(text)) >= -1e-6
+
+
+@pytest.mark.parametrize("text", TEXTS_OF_SPLITS)
+@pytest.mark.parametrize("split", SPLITS)
+def test_words_have_the_bits_of_a_text_that_ends_in_a_line_end(split, text):
+    model = OfSplit(split, MERGES)
+    text += "\n"
+    assert sum(model.bits(text)) == pytest.approx(bits_of_text(model.model, model.tokenizer, text), abs=1e-4)
+
+
+def test_the_line_end_of_a_joined_token_belongs_to_the_word_after_it():
+    model = OfSplit("llama3", MERGES)
+    assert model.tokenizer.tokenize("b a.\na") == ["b", "Ġa", ".Ċ", "a"]
+    assert model.bits("b a.\na")[1] == pytest.approx(model.bits("b a. a")[1], abs=1e-6)
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u3000"])
+@pytest.mark.parametrize("split", SPLITS)
+def test_white_space_that_several_tokens_write_begins_a_word(split, space):
+    model = OfSplit(split, ["Ġ a", ". Ċ"], "ab.ĠĊÂł" if space == "\u00a0" else "ab.ĠĊãĢ")
+    text = f"a.{space}b{space}ab"
+    expected = model.bits_by_sums(text)[:-1]  # behind the last word this white space does not stand
+    assert model.bits(text)[:-1] == pytest.approx(expected, abs=1e-6)
+
+
+def test_words_behind_the_first_window_have_no_bits_below_0_with_joined_tokens():
+    model = OfSplit("llama3", MERGES)
+    text = "a b.\nb, a.\n\n" * 12
+    bits = word_surprisals(model.model, model.tokenizer, text, stride=5)["bits"]
+    assert min(bits) >= -1e-6
+
+
+def test_white_space_and_letters_in_tokens_of_parts_are_refused():
+    model = OfSplit("llama3", ["ł a"], "abĠĊÂł")
+    told = refusal(model.bits, "b\u00a0a")
+    assert r"The tokens of text 0 do not show the white space '\xa0' before 'a'" in told
+    assert "Replace it by a blank." in told
+
+
+def test_a_tokenizer_with_tokens_of_several_words_is_refused():
+    model, tokenizer = OfLetters().model, OfLetters().tokenizer
+    tokenizer.backend_tokenizer.model = models.BPE(
+        vocab={"<|end|>": 0, "a": 1, "b": 2, "Ġa": 3, "Ġ": 4, "ĠaĠa": 5}, merges=[("Ġ", "a"), ("Ġa", "Ġa")]
+    )
+    told = refusal(word_surprisals, model, tokenizer, "a")
+    assert "The tokenizer has a token of several words, ' a a'" in told
+    assert "Pass a model whose tokens hold one word at most." in told
+
+
 # ---- Windows and batches
 
 
@@ -237,3 +386,33 @@ def test_a_model_with_sentencepiece_scores_words():
     words = word_surprisals(make_family_model("llama", tokenizer, "ForCausalLM"), tokenizer, "ann eats fish")
     assert words["word"].tolist() == ["ann", "eats", "fish"]
     assert (words["bits"] > 0).all()
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(gpt2):
+    model, tokenizer = gpt2
+    num_tokens = len(tokenizer)
+    tokenizer.add_tokens([" newword"])
+    told = refusal(word_surprisals, model, tokenizer, "the")
+    assert f"The tokenizer has {num_tokens + 1} tokens, but the model has embeddings for {num_tokens}" in told
+
+
+def test_a_text_that_is_none_is_refused(gpt1):
+    told = refusal(word_surprisals, *gpt1, ["the", None])
+    assert "Text 1 is None, where a text is needed. Leave it out, or write it as a text." in told
+
+
+def test_half_a_character_is_refused(gpt1):
+    told = refusal(word_surprisals, *gpt1, ["the", "a \ud800 b"])
+    assert r"Text 1 has half a character, '\ud800', at place 2. Write the whole character." in told
+
+
+def test_no_texts_give_a_table_without_rows(gpt1):
+    words = word_surprisals(*gpt1, [])
+    assert len(words) == 0
+    assert words.columns.tolist() == list(COLUMNS)
+
+
+def test_a_word_without_tokens_has_0_bits(gpt1):
+    bits = word_surprisals(*gpt1, "the \x00 old")["bits"].tolist()
+    assert math.copysign(1, bits[1]) == 1
+    assert bits[1] == 0
