@@ -6,6 +6,7 @@ r"""Writes the surprisal of each word of texts, in bits, by a language model of 
 There is a row for each word between two white spaces, with its punctuation. See docs/surprisal.md.
 """
 
+import json
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -13,17 +14,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
+import pyarrow as pa
 from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
 from tokenization.errors import UserError
 from tokenization.file_kinds import to_utf8
-from tokenization.rows.cells import as_text, read_cells
+from tokenization.rows.cells import Number, as_json, as_text, read_cells
+from tokenization.rows.records import UNREADABLE
 from tokenization.wording import counted
 
 from .. import word_surprisals
 from ..families import family_of_checkpoint
-from ..inference.surprisal import COLUMNS
+from ..inference.surprisal import COLUMNS, check_text
 from ..storage.locking import writer_of_new_file
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
@@ -91,8 +94,9 @@ def main(arguments: list[str]) -> None:
     with nullcontext() if args.output_file is None else writer_of_new_file(args.output_file):
         words = word_surprisals(model, tokenizer, texts, stride=args.stride, batch_tokens=args.batch_tokens)
         for name in args.keep:
-            words[name] = [kept[number][name] for number in words["text"]]
-        write(words, args.output_file)
+            cells = [kept[number][name] for number in words["text"]]
+            words[name] = pd.Series(cells, index=words.index, dtype=object)  # each cell keeps its kind
+        write(words, args.output_file, args.keep)
     if args.output_file is not None:
         print(describe(words, len(texts)))
         print(f"written to {args.output_file}")
@@ -101,6 +105,8 @@ def main(arguments: list[str]) -> None:
 def read_texts(args: SurprisalArguments) -> tuple[list[str], list[dict[str, Any]]]:
     """The texts, and the cells of --keep for each of them."""
     if args.file is None:
+        for number, text in enumerate(args.texts):
+            check_text(text, f"Text {number} of --texts")
         return args.texts, []
     if not args.is_table:
         return read_lines(Path(args.file)), []
@@ -108,13 +114,15 @@ def read_texts(args: SurprisalArguments) -> tuple[list[str], list[dict[str, Any]
     if not cells:
         raise UserError(f"--file {args.file} has no rows.")
     for number, row in enumerate(cells):
-        if not isinstance(row[args.text_column], str):
-            found = row[args.text_column]
+        found = row[args.text_column]
+        if not isinstance(found, str) or isinstance(found, Number) or not found.strip():
+            shown = str(found) if isinstance(found, Number) else repr(found)
             raise UserError(
-                f"Row {number} of {args.file} has {found!r} as {args.text_column!r}, where a text is needed. "
-                "Name the column of texts with --text_column."
+                f"Row {number} of {args.file} has {shown} as {args.text_column!r}, where a text is needed. "
+                "Name the column of texts with --text_column, or leave out rows without one."
             )
-    kept = [{name: as_text(row[name]) for name in args.keep} for row in cells]
+        check_text(found, f"Row {number} of {args.file}")
+    kept = [{name: row[name] for name in args.keep} for row in cells]
     return [row[args.text_column] for row in cells], kept
 
 
@@ -132,18 +140,38 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
-def write(words: pd.DataFrame, file: str | None) -> None:
-    """Writes the words in the form that the file's name ends in; without a file, to the terminal."""
+def write(words: pd.DataFrame, file: str | None, kept: list[str]) -> None:
+    """Writes the words in the form that the file's name ends in; without a file, to the terminal.
+
+    The columns that were kept are texts in CSV. The other forms keep the kinds of their cells.
+    """
     if file is None:
-        words.to_csv(sys.stdout, index=False)
+        with_texts(words, kept).to_csv(sys.stdout, index=False)
         return
     with atomic_file(file) as output:
         if file.endswith(".csv"):
-            words.to_csv(output, index=False)
+            with_texts(words, kept).to_csv(output, index=False)
         elif file.endswith(".jsonl"):
-            words.to_json(output, orient="records", lines=True, force_ascii=False, double_precision=15)
+            output.writelines(as_json(row) + "\n" for row in words.to_dict("records"))
         else:
-            words.to_parquet(output.buffer, index=False)
+            with_kinds(words, kept).to_parquet(output.buffer, index=False)
+
+
+def with_texts(words: pd.DataFrame, kept: list[str]) -> pd.DataFrame:
+    return words.assign(**{name: words[name].map(as_text) for name in kept})
+
+
+def with_kinds(words: pd.DataFrame, kept: list[str]) -> pd.DataFrame:
+    """The numbers of a JSON file as numbers; a column that Parquet cannot hold, as one of several kinds, as texts."""
+    columns = {}
+    for name in kept:
+        cells = [json.loads(cell) if isinstance(cell, Number) else cell for cell in words[name]]
+        try:
+            pa.array(cells, from_pandas=True)
+        except UNREADABLE:
+            cells = [as_text(cell) for cell in words[name]]
+        columns[name] = pd.Series(cells, index=words.index, dtype=object)
+    return words.assign(**columns)
 
 
 def describe(words: pd.DataFrame, num_texts: int) -> str:

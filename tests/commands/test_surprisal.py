@@ -1,8 +1,12 @@
 """gpt1 surprisal: a row for each word in the form that the file's name ends in, with the columns that were kept."""
 
 import io
+import json
+from datetime import datetime
+from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet
 import pytest
 from support.files import write_rows
 from support.refusals import refusal
@@ -82,8 +86,68 @@ def test_wrong_uses_are_refused(words, parts):
         assert part in told
 
 
-def test_a_row_without_a_text_is_named(tmp_path):
-    write_rows(tmp_path / "rows.jsonl", [{"text": "She asked."}, {"text": None}])
-    told = refusal(surprisal.main, ["gpt1-novels", "--device", "cpu", "--file", str(tmp_path / "rows.jsonl")])
-    assert "Row 1 of" in told
-    assert "Name the column of texts with --text_column" in told
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_a_row_without_a_text_is_named(form, tmp_path):
+    path = write_rows(tmp_path / f"rows.{form}", [{"n": 1, "text": "She asked."}, {"n": 2, "text": None}])
+    told = refusal(surprisal.main, ["gpt1-novels", "--device", "cpu", "--file", path])
+    assert f"Row 1 of {path}" in told
+    assert "Name the column of texts with --text_column, or leave out rows without one." in told
+
+
+def test_a_number_of_a_json_file_is_no_text(tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": 5}])
+    told = refusal(surprisal.main, ["gpt1-novels", "--device", "cpu", "--file", path])
+    assert f"Row 0 of {path} has 5 as 'text', where a text is needed." in told
+
+
+def test_half_a_character_is_named_with_its_row(tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "She asked."}, {"text": "a \ud800 b"}])
+    told = refusal(surprisal.main, ["gpt1-novels", "--device", "cpu", "--file", path])
+    assert rf"Row 1 of {path} has half a character, '\ud800', at place 2." in told
+
+
+KINDS = {"item": [1, 2], "rating": [1.5, None], "day": [datetime(2020, 1, 1), datetime(2021, 1, 1)]}
+
+
+@pytest.fixture
+def words_with_kinds(tmp_path):
+    """Writes the words of a Parquet file with columns of several kinds, in one form, and gives its path."""
+    rows = [{"text": text, **{name: cells[at] for name, cells in KINDS.items()}} for at, text in enumerate(TEXTS)]
+    path = write_rows(tmp_path / "rows.parquet", rows)
+
+    def written(form: str) -> Path:
+        words = tmp_path / f"words.{form}"
+        kept = ["--file", path, "--keep", *KINDS, "--output_file", str(words)]
+        main(["surprisal", "gpt1-novels", *kept, "--device", "cpu"])
+        return words
+
+    return written
+
+
+def test_kept_columns_have_their_kinds_in_parquet(words_with_kinds, expected):
+    table = pyarrow.parquet.read_table(words_with_kinds("parquet"))
+    assert [str(table.schema.field(name).type) for name in KINDS] == ["int64", "double", "timestamp[us]"]
+    for name, cells in KINDS.items():
+        assert table[name].to_pylist() == [cells[number] for number in expected["text"]]
+
+
+def test_kept_columns_have_their_kinds_in_json_lines(words_with_kinds, expected):
+    rows = [json.loads(line) for line in words_with_kinds("jsonl").read_text().splitlines()]
+    assert [row["item"] for row in rows] == [KINDS["item"][number] for number in expected["text"]]
+    assert [row["rating"] for row in rows] == [KINDS["rating"][number] for number in expected["text"]]
+
+
+def test_numbers_of_a_json_file_are_numbers_in_parquet(tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "a b", "item": 1}, {"text": "c", "item": 2}])
+    words = tmp_path / "words.parquet"
+    kept = ["--file", path, "--keep", "item", "--output_file", str(words)]
+    main(["surprisal", "gpt1-novels", *kept, "--device", "cpu"])
+    assert pyarrow.parquet.read_table(words)["item"].to_pylist() == [1, 1, 2]
+
+
+def test_kept_cells_of_several_kinds_are_texts_in_parquet(tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "a b", "item": 1}, {"text": "c", "item": "x"}])
+    words = tmp_path / "words.parquet"
+    kept = ["--file", path, "--keep", "item", "--output_file", str(words)]
+    main(["surprisal", "gpt1-novels", *kept, "--device", "cpu"])
+    assert pyarrow.parquet.read_table(words)["item"].to_pylist() == ["1", "1", "x"]
