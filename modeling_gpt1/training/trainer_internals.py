@@ -83,6 +83,7 @@ class ResumableTrainer(Trainer):
         self._is_staging = False  # a checkpoint is being written
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # the last update that Trainer finished
+        self._num_trained = 0  # weights that training changes, counted before FSDP may join them
         super().__init__(model, args, *others, **kwargs)
         self.add_callback(_BeginRun(self))
 
@@ -102,6 +103,7 @@ class ResumableTrainer(Trainer):
                 starts a new run; another string is a checkpoint folder.
         """
         self._run_dir = self._get_output_dir(trial)
+        self._num_trained = sum(weight.requires_grad for weight in self.model.parameters())
         limit = self.args.save_total_limit
         max_steps = self.args.max_steps
         with one_writer(self._run_dir) if self.args.should_save else nullcontext():
@@ -115,7 +117,7 @@ class ResumableTrainer(Trainer):
                 checkpoint.check_architecture(self._checkpoint, own_model.config)
                 checkpoint.check_optimizer(self._checkpoint, self.args)
                 checkpoint.read_unsaved_weights(self, self._checkpoint)  # refuses those of another optimizer
-                checkpoint.check_trained_weights(self._checkpoint, self._num_trained())
+                checkpoint.check_trained_weights(self._checkpoint, self._num_trained)
                 self.args.eval_on_start = False  # that evaluation is in the log
                 self.args.restore_callback_states_from_checkpoint = True  # such as the patience of early stopping
                 self._end_where_it_stopped_early()
@@ -170,11 +172,8 @@ class ResumableTrainer(Trainer):
         """What a resume compares with the run before."""
         return {
             **checkpoint.settings_of(self.args, self.train_dataset),
-            "trained_weights": self._num_trained(),
+            "trained_weights": self._num_trained,
         }
-
-    def _num_trained(self) -> int:
-        return sum(weight.requires_grad for weight in self.model.parameters())
 
     def _restore_progress(self, progress: dict) -> None:
         """The sums of losses since the last log, of each process; of another number of processes only their total."""
