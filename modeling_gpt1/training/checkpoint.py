@@ -267,10 +267,13 @@ def check_optimizer(checkpoint: str, args: TrainingArguments) -> None:
         raise UserError(f"`optim` is {now!r}, but {checkpoint} was trained with {was!r}. Pass that, or begin anew.")
 
 
-def check_trained_weights(checkpoint: str, num_trained: int) -> None:
-    """Refuses to train another number of weights (tensors) than the checkpoint's optimizer has a state for."""
-    was = read_content(checkpoint).get("settings", {}).get("trained_weights", num_trained)
-    if was != num_trained:
+def check_trained_weights(checkpoint: str, num_trained: int | None) -> None:
+    """Refuses to train another number of weights (tensors) than the checkpoint's optimizer has a state for.
+
+    None is a number that is not known, here or in the checkpoint.
+    """
+    was = read_content(checkpoint).get("settings", {}).get("trained_weights")
+    if None not in (was, num_trained) and was != num_trained:
         raise UserError(
             f"This run trains {counted(num_trained, 'weight')}, but {checkpoint} trained {was}. Freeze what that run "
             "froze (`freeze`, `freeze_lm_head`), with its adapter if it had one, or begin anew."
@@ -281,7 +284,7 @@ def keep_settings(checkpoint: str, before: dict[str, Any], now: dict[str, Any], 
     """Says which settings of a resumed run are new, and takes those back that the optimizer has from before."""
     changes = []
     for name, value in now.items():
-        if name in before and value != before[name]:
+        if name in before and value != before[name] and name != "trained_weights":  # which is checked before
             changes.append(f"{name} was {before[name]} and is {value}")
     if changes:
         logger.warning(

@@ -83,7 +83,8 @@ class ResumableTrainer(Trainer):
         self._is_staging = False  # a checkpoint is being written
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # the last update that Trainer finished
-        self._num_trained = 0  # weights that training changes, counted before FSDP may join them
+        # The number of weights that training changes, before FSDP may join them. None where a search makes the models.
+        self._num_trained: int | None = None
         super().__init__(model, args, *others, **kwargs)
         self.add_callback(_BeginRun(self))
 
@@ -103,7 +104,8 @@ class ResumableTrainer(Trainer):
                 starts a new run; another string is a checkpoint folder.
         """
         self._run_dir = self._get_output_dir(trial)
-        self._num_trained = sum(weight.requires_grad for weight in self.model.parameters())
+        if self.model is not None:  # a search makes its models later
+            self._num_trained = sum(weight.requires_grad for weight in self.model.parameters())
         limit = self.args.save_total_limit
         max_steps = self.args.max_steps
         with one_writer(self._run_dir) if self.args.should_save else nullcontext():
