@@ -32,6 +32,7 @@ COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 DELIMITERS = ",;\t|"  # of a .csv file
 # What a shell makes hard to type.
 WORDS_FOR_DELIMITERS = {"tab": "\t", "\\t": "\t"}
+LINE_END = "\n"
 WHITESPACE = re.compile(r"\s*")
 MOST_NESTED = 50  # lists and objects around another; a table has at most 64, and thousands would end the process
 
@@ -77,16 +78,19 @@ def _json_values(file: TextIO, decoder: json.JSONDecoder) -> Iterator[Any]:
         if line.isspace():
             continue
         try:
-            values = [decoder.decode(line)]
-            is_nested = _is_nested(values[0], line)
+            value = decoder.decode(line)
         except RecursionError:
-            is_nested = True
+            raise _too_nested(f"line {number + 1}") from None
         except json.JSONDecodeError:  # a value of several lines, or several values in a line
-            values = _values_of_text(line + file.read(), decoder, number)
-            is_nested = False
-        if is_nested:
-            raise ValueError(f"line {number + 1} has lists or objects in more than {MOST_NESTED} others")
-        yield from values
+            yield from _values_of_text(line + file.read(), decoder, number)
+        else:
+            if _is_nested(value, line):
+                raise _too_nested(f"line {number + 1}")
+            yield value
+
+
+def _too_nested(where: str) -> ValueError:
+    return ValueError(f"{where} has lists or objects in more than {MOST_NESTED} others")
 
 
 def _is_nested(value: Any, text: str) -> bool:
@@ -103,22 +107,20 @@ def _is_nested(value: Any, text: str) -> bool:
 
 def _values_of_text(text: str, decoder: json.JSONDecoder, lines_before: int) -> Iterator[Any]:
     place = WHITESPACE.match(text).end()
+
+    def where() -> str:  # lines are counted only for an error
+        return f"the value that begins in line {lines_before + 1 + text.count(LINE_END, 0, place)}"
+
     while place < len(text):
         try:
             value, end = decoder.raw_decode(text, place)
-            is_nested = _is_nested(value, text[place:end])
         except RecursionError:
-            is_nested = True
+            raise _too_nested(where()) from None
         except json.JSONDecodeError as error:
-            begin = lines_before + 1 + text.count("\n", 0, place)
             line = lines_before + error.lineno
-            where = f"the value that begins in line {begin}"
-            raise ValueError(f"{where}: {error.msg} in line {line}, character {error.colno}") from None
-        if is_nested:
-            begin = lines_before + 1 + text.count("\n", 0, place)
-            raise ValueError(
-                f"the value that begins in line {begin} has lists or objects in more than {MOST_NESTED} others"
-            )
+            raise ValueError(f"{where()}: {error.msg} in line {line}, character {error.colno}") from None
+        if _is_nested(value, text[place:end]):
+            raise _too_nested(where())
         yield value
         place = WHITESPACE.match(text, end).end()
 
