@@ -272,7 +272,7 @@ def check_trained_weights(checkpoint: str, num_trained: int | None) -> None:
 
     None is a number that is not known, here or in the checkpoint.
     """
-    was = read_content(checkpoint).get("settings", {}).get("trained_weights")
+    was = read_content(checkpoint).get("trained_weights")
     if None not in (was, num_trained) and was != num_trained:
         raise UserError(
             f"This run trains {counted(num_trained, 'weight')}, but {checkpoint} trained {was}. Freeze what that run "
@@ -284,7 +284,7 @@ def keep_settings(checkpoint: str, before: dict[str, Any], now: dict[str, Any], 
     """Says which settings of a resumed run are new, and takes those back that the optimizer has from before."""
     changes = []
     for name, value in now.items():
-        if name in before and value != before[name] and name != "trained_weights":  # which is checked before
+        if name in before and value != before[name]:
             changes.append(f"{name} was {before[name]} and is {value}")
     if changes:
         logger.warning(

@@ -172,10 +172,7 @@ class ResumableTrainer(Trainer):
 
     def _settings(self) -> dict[str, Any]:
         """What a resume compares with the run before."""
-        return {
-            **checkpoint.settings_of(self.args, self.train_dataset),
-            "trained_weights": self._num_trained,
-        }
+        return checkpoint.settings_of(self.args, self.train_dataset)
 
     def _restore_progress(self, progress: dict) -> None:
         """The sums of losses since the last log, of each process; of another number of processes only their total."""
@@ -320,6 +317,7 @@ class ResumableTrainer(Trainer):
                     "progress": progress,
                     "save_only_model": self.args.save_only_model,
                     "settings": self._settings(),
+                    "trained_weights": self._num_trained,
                 }
                 checkpoint.publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:
