@@ -66,7 +66,7 @@ from .requests import check_messages, check_request, refuse_together, requested_
 # Routes of transformers' server that these models cannot answer, one with which anybody could unload the model, and
 # one that would load others.
 UNSERVED = ("/v1/audio/transcriptions", "/v1/systemone", "/reset", "/load_model")
-# As of vLLM: the logits divided by a smaller one could overflow. The most likely token is the same.
+# As in vLLM: logits divided by a smaller one could overflow. The most likely token is chosen instead.
 LOWEST_TEMPERATURE = 1e-5
 # Continuous batching on a CPU, where transformers does not measure the memory: 16,384 cached tokens.
 ROOM_ON_CPU = {"num_blocks": 64, "max_batch_tokens": 512}

@@ -77,7 +77,7 @@ def with_auxiliary_objective(classifier: type[PreTrainedModel]) -> type[PreTrain
         return AuxiliaryOutput(logits=outputs.logits, lm_sum=lm_sum, lm_losses=lm_losses)
 
     def reduce(self):
-        return attached_to, (classifier,), self.__dict__
+        return empty_instance, (classifier,), self.__dict__
 
     attributes = {
         "forward": forward,
@@ -89,7 +89,7 @@ def with_auxiliary_objective(classifier: type[PreTrainedModel]) -> type[PreTrain
     return type(classifier.__name__, (classifier,), attributes)
 
 
-def attached_to(classifier: type[PreTrainedModel]) -> PreTrainedModel:
+def empty_instance(classifier: type[PreTrainedModel]) -> PreTrainedModel:
     """An empty instance of a classifier's class with the objective, which unpickling fills."""
     with_objective = with_auxiliary_objective(classifier)
     return with_objective.__new__(with_objective)

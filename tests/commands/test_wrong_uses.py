@@ -46,7 +46,7 @@ WRONG = [
     (
         [*TEXT, "--family", "bert", "--tokenizer", "bytes"],
         "--tokenizer bytes has no tokens for padding, masks and ends of texts, which bert needs",
-        "Pass --tokenizer gpt1, cased or wordpiece",
+        "Pass --tokenizer gpt1 or cased or wordpiece.",
     ),
     ([*TEXT, "--family", "bert", "--noise", "rotation"], "--noise rotation is for bart, but", "the family bert"),
     ([*TEXT, "--family", "bart", "--noise", "masking"], "--noise has 'masking', but knows permutation, rotation"),

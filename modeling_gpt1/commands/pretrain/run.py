@@ -195,7 +195,7 @@ class PretrainingRun:
         fitting = [name for name in TOKENIZER_KINDS if self.fits_tokenizer_kind(name)]
         raise UserError(
             f"--tokenizer {kind} has no tokens for padding, masks and ends of texts, which {self.family.name} needs. "
-            f"Pass --tokenizer {', '.join(fitting[:-1])} or {fitting[-1]}."
+            f"Pass --tokenizer {' or '.join(fitting)}."
         )
 
     def fits_tokenizer_kind(self, kind: str) -> bool:
@@ -297,9 +297,9 @@ class PretrainingRun:
 
         One that is learnt knows all, but WordPiece knows no word that is too long.
         """
-        may_not_know = self.model_args.tokenizer_name or self.model_args.model
-        may_not_know = may_not_know or self.model_args.tokenizer == "wordpiece"
-        if self.args.process_index != 0 or not may_not_know:
+        is_given = self.model_args.tokenizer_name or self.model_args.model
+        knows_all = not is_given and self.model_args.tokenizer != "wordpiece"
+        if self.args.process_index != 0 or knows_all:
             return
         for use in ("train", "validation"):
             if self.corpus_args.source(use) is not None:
