@@ -59,6 +59,19 @@ class GPT1LSTMStateLayer(DynamicLayer):
         return self.cumulative_length
 
 
+def has_lstm_of_autocast() -> bool:
+    """Whether the CPU can run an LSTM in the type of autocast; true without autocast.
+
+    On a CPU without AVX-512, torch asks oneDNN for an LSTM in bfloat16 that oneDNN does not have, and raises an error.
+    torch's own LSTM in bfloat16 takes ten times as long as one in float32 there.
+    """
+    if not torch.is_autocast_enabled("cpu") or not torch.backends.mkldnn.is_available():
+        return True
+    if torch.get_autocast_dtype("cpu") == torch.float16:
+        return torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 class GPT1LSTMLayer(GradientCheckpointingLayer):
     """One LSTM layer between layer norms; its inputs and outputs have the width of the embeddings."""
 
@@ -79,12 +92,21 @@ class GPT1LSTMLayer(GradientCheckpointingLayer):
         hidden_states = self.ln_1(hidden_states)
         if state is not None:
             state = tuple(part[None].contiguous() for part in state)  # [1, B, U], as nn.LSTM has it
-        if real_tokens is None:
-            output, state = self.lstm(hidden_states, state)
+        if hidden_states.device.type == "cpu" and not has_lstm_of_autocast():
+            with torch.autocast("cpu", enabled=False):
+                output, state = self._read(hidden_states.float(), real_tokens, state)
         else:
-            output, state = self._skip_padding(hidden_states, real_tokens, state)
+            output, state = self._read(hidden_states, real_tokens, state)
         hidden, cell = state
         return self.ln_2(self.c_proj(self.dropout(output))), (hidden[0], cell[0])
+
+    def _read(
+        self, hidden_states: torch.Tensor, real_tokens: torch.BoolTensor | None, state: State | None
+    ) -> tuple[torch.Tensor, State]:
+        """Runs the LSTM; returns its outputs and the state after each sequence's last token, `[1, B, U]`."""
+        if real_tokens is None:
+            return self.lstm(hidden_states, state)
+        return self._skip_padding(hidden_states, real_tokens, state)
 
     def _skip_padding(
         self, hidden_states: torch.Tensor, real_tokens: torch.BoolTensor, state: State | None

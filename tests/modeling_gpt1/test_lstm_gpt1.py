@@ -19,6 +19,7 @@ from modeling_gpt1 import (
     GPT1LSTMModel,
     ScoringRequest,
 )
+from modeling_gpt1 import modeling_gpt1_lstm
 from modeling_gpt1.training.measures import training_flops_per_token
 
 MASK = torch.tensor([[1] * 10, [0] * 4 + [1] * 6, [1] * 5 + [0] * 5, [1, 1, 1, 0, 0, 1, 1, 1, 1, 1], [0] * 10])
@@ -217,3 +218,31 @@ def test_the_class_of_another_traversal_names_its_own(tiny_model):
 @pytest.mark.parametrize("model_class", [GPT1LSTMForCausalLM, GPT1LSTMDoubleHeadsModel])
 def test_an_lstm_has_no_plan_of_tensor_parallelism(model_class):
     assert model_class._tp_plan == {}  # transformers refuses it then
+
+
+@pytest.mark.parametrize("mask", [None, MASK[:, :6]], ids=["whole rows", "padded rows"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_cpu_without_an_lstm_in_half_precision_runs_it_in_single(tiny_model, monkeypatch, mask, dtype):
+    monkeypatch.setattr(modeling_gpt1_lstm, "has_lstm_of_autocast", lambda: False)
+    model, ids = tiny_model(GPT1LSTMModel), random_ids(5, 6)
+    outputs = []
+    model.h[0].lstm.register_forward_hook(lambda module, inputs, output: outputs.append(output[1]))
+    expected = model(ids, attention_mask=mask).last_hidden_state
+    with torch.autocast("cpu", dtype=dtype):
+        found = model(ids, attention_mask=mask, use_cache=True)
+        model(ids[:, :1], past_key_values=found.past_key_values)
+    assert all(map(torch.equal, outputs[1], outputs[0]))
+    assert all(part.dtype == torch.float32 for part in outputs[2])
+    assert 0 < (found.last_hidden_state - expected).abs().max() < 0.05  # the linear layer computes in half precision
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_lstm_trains_under_autocast_on_any_cpu(tiny_model, dtype):
+    model, ids = tiny_model(GPT1LSTMForCausalLM).train(), random_ids(3, 6)
+    losses = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=dtype, enabled=enabled):
+            losses.append(model(ids, labels=ids).loss)
+    losses[1].backward()
+    assert losses[1].item() == pytest.approx(losses[0].item(), rel=0.01)
+    assert model.transformer.h[0].lstm.weight_hh_l0.grad.abs().sum() > 0
