@@ -1,6 +1,7 @@
 """What each part of the method is worth on each task: differences with 95 % intervals, rows and seeds.
 
 They stand first in the report. A verdict is made of some of them, with Holm's correction; these intervals have none.
+Fewer than three seeds have none: theirs would be over the rows alone, and would cover the truth too rarely.
 """
 
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class Effect:
     second: str
     value: float
     interval: tuple[float, float] | None
+    """Over rows and seeds; None with fewer than three seeds or without answers."""
     seeds: int
     rows: int | None
     failed: int
@@ -68,6 +70,8 @@ def effects_of(cells: Cells) -> list[Effect]:
             if not ours or not theirs:
                 continue
             estimate = difference(ours, theirs)
+            if estimate.num_seeds == 0:
+                continue  # runs of different seeds, so of different training rows
             baselines = cells.baselines(key)
             found.append(
                 Effect(
@@ -75,7 +79,7 @@ def effects_of(cells: Cells) -> list[Effect]:
                     first=SHORT[first],
                     second=SHORT[second],
                     value=estimate.value,
-                    interval=estimate.interval,
+                    interval=estimate.interval if estimate.decides else None,
                     seeds=estimate.num_seeds,
                     rows=None if baselines is None else baselines["rows"],
                     failed=len(cells.failed(key, first)) + len(cells.failed(key, second)),

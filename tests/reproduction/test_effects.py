@@ -67,6 +67,33 @@ def test_embeddings_alone_are_compared_with_both_ends():
     ]
 
 
+@pytest.mark.parametrize("num_seeds", [1, 2])
+def test_fewer_than_three_seeds_have_no_interval(num_seeds):
+    """Theirs is over the rows alone, and the report calls its intervals those of rows and seeds."""
+    (effect,) = effects_of(Cells([*seeds_of("full", 0.8), *seeds_of("without_pretraining", 0.7, num_seeds)]))
+    assert effect.seeds == num_seeds
+    assert effect.interval is None
+
+
+def test_runs_without_a_common_seed_are_not_compared():
+    other_seeds = [cell("without_pretraining", seed, 0.7) for seed in (7, 8, 9)]
+    assert effects_of(Cells([*seeds_of("full", 0.8), *other_seeds])) == []
+
+
+def test_a_linear_model_is_compared_with_the_model_without_pretraining():
+    cells = [*seeds_of("without_pretraining", 0.8), *seeds_of("ngrams", 0.7, kind="baseline")]
+    (effect,) = effects_of(Cells(cells))
+    assert (effect.first, effect.second) == ("no pre-training", "n-grams")
+
+
+def test_the_whole_stands_for_its_parts():
+    cells = [*seeds_of("full", 0.8, task="race"), *seeds_of("without_pretraining", 0.7, task="race")]
+    for run in cells:
+        run["parts"] = {part: {"eval_accuracy": 0.5} for part in ("race-middle", "race-high")}
+    (effect,) = effects_of(Cells(cells))
+    assert effect.label == "RACE"
+
+
 def test_a_part_is_compared_where_the_whole_was_not_run():
     cells = [*seeds_of("full", 0.8, task="race-middle"), *seeds_of("without_pretraining", 0.7, task="race-middle")]
     (effect,) = effects_of(Cells(cells))
@@ -92,6 +119,12 @@ def test_a_failed_run_is_in_no_mean(cells_with_failures):
 def test_a_failed_run_is_counted_beside_the_effect(cells_with_failures):
     (effect,) = effects_of(Cells(cells_with_failures))
     assert (effect.seeds, effect.failed) == (3, 1)
+
+
+def test_failed_runs_of_both_settings_are_counted(cells_with_failures):
+    cells_with_failures[0] = cell("full", 0, 0.5, training=FAILED)
+    (effect,) = effects_of(Cells(cells_with_failures))
+    assert (effect.seeds, effect.failed) == (2, 2)
 
 
 def test_a_claim_tells_how_many_of_its_runs_failed(cells_with_failures):
