@@ -115,8 +115,16 @@ class CellStore:
         return self.folder / kind / name
 
     def read(self, cell: Cell) -> dict:
-        """The content of the finished cell; empty if it is not."""
-        return read_json(self.folder / "cells" / f"{cell.key}.json")
+        """The content of the finished cell; empty if it is not.
+
+        Raises:
+            UserError: its file was damaged: a command that is killed leaves none or a whole one.
+        """
+        path = self.folder / "cells" / f"{cell.key}.json"
+        try:
+            return read_json(path)
+        except ValueError as error:
+            raise UserError(f"{path} is damaged ({error}). Delete it, and the cell is run again.") from error
 
     def run_command(self, command: list[str], log: TextIO) -> None:
         """Raises CalledProcessError if the command fails or was stopped, RunDiverged if its training diverged."""

@@ -303,6 +303,17 @@ def test_finished_cells_are_not_run_again(stand_ins, command, tmp_path, capsys):
     assert before.items() <= {path: path.read_bytes() for path in (tmp_path / "out" / "cells").iterdir()}.items()
 
 
+@pytest.mark.parametrize("content", ["", '{"kind": "fine_tun'])
+def test_a_damaged_cell_is_named(content, tmp_path):
+    cell = Cell("rte-full-seed1", {"seed": 1}, {}, print)
+    path = tmp_path / "cells" / f"{cell.key}.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    told = refusal(CellStore(tmp_path).read, cell)
+    assert str(path) in told
+    assert "Delete it" in told
+
+
 def test_a_failing_cell_does_not_stop_the_others(stand_ins, command, tmp_path, capsys):
     (stand_ins.folder / "bad_task").write_text("mrpc")
     arguments = command("--experiments", "fine_tuning", "--tasks", "mrpc", "rte", "story_cloze", "--seeds", "1")
