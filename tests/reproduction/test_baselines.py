@@ -41,6 +41,21 @@ def test_a_pair_without_an_order_is_read_alike_both_ways():
 
 
 @pytest.mark.parametrize(
+    ("task", "is_alike"), [("stsb", True), ("mrpc", True), ("rte", False), ("story_cloze", False)]
+)
+def test_the_texts_of_similarity_alone_have_no_order(task, is_alike):
+    analyzer = Inputs(get_task(task), last_alone=False).analyzer()
+    assert (set(analyzer(("he left", "he"))) == set(analyzer(("he", "he left")))) == is_alike
+
+
+def test_a_penalty_weighs_alike_for_classes_and_numbers():
+    of_numbers = baselines.LinearModel(Inputs(get_task("stsb"), last_alone=False), 10.0)
+    of_classes = baselines.LinearModel(Inputs(get_task("sst2"), last_alone=False), 10.0)
+    assert of_numbers.model.alpha == 10
+    assert of_classes.model.C == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
     ("task", "expected"),
     [
         ("sst2", ("ngrams",)),
@@ -146,6 +161,49 @@ def test_the_rows_of_a_run_are_drawn(monkeypatch):
     monkeypatch.setattr(baselines, "LinearModel", Recorder)
     score("sst2", "ngrams", sentiment(120), settings={"max_train_samples": "40"})
     assert fitted == [40] * (len(baselines.PENALTIES) + 1)
+
+
+def test_no_penalty_is_chosen_on_rows_that_it_was_fitted_to(monkeypatch):
+    """The chosen one is then fitted to rows of all training rows, as a model's seeds are."""
+    fitted, predicted = [], []
+
+    class Recorder(baselines.LinearModel):
+        def fit(self, rows):
+            fitted.append(set(rows["sentence"]))
+            return super().fit(rows)
+
+        def predict(self, rows):
+            predicted.append(set(rows["sentence"]))
+            return super().predict(rows)
+
+    monkeypatch.setattr(baselines, "LinearModel", Recorder)
+    rows = sentiment(120)
+    score("sst2", "ngrams", rows)
+    held_out = predicted[0]
+    assert len(held_out) == 20
+    assert all(not rows_of_trial & held_out for rows_of_trial in fitted[:-1])
+    assert fitted[-1] == {row["sentence"] for row in rows[:100]}
+
+
+def test_each_seed_draws_rows_of_its_own():
+    settings = {"max_eval_samples": "6"}
+    one, other = (score("sst2", "ngrams", sentiment(120), settings, seed)["answers"] for seed in (1, 2))
+    assert one["validation"]["labels"] != other["validation"]["labels"]
+
+
+def test_each_seed_is_fitted_to_rows_of_its_own(monkeypatch):
+    fitted = []
+
+    class Recorder(baselines.LinearModel):
+        def fit(self, rows):
+            fitted.append(rows["sentence"][:])
+            return super().fit(rows)
+
+    monkeypatch.setattr(baselines, "LinearModel", Recorder)
+    for seed in (1, 2):
+        score("sst2", "ngrams", sentiment(120), {"max_train_samples": "40"}, seed)
+    first, second = fitted[: len(fitted) // 2], fitted[len(fitted) // 2 :]
+    assert all(one != other for one, other in zip(first, second, strict=True))
 
 
 def test_a_limit_of_the_evaluation_counts_too():

@@ -125,6 +125,12 @@ def test_curves_that_vary_alike_are_undecided(generator):
     assert verdicts == ["holds", "does not hold"]
 
 
+def test_a_third_of_a_curve_is_the_mean_of_its_points():
+    curve = [(step, score, 0.1 * step, "") for step, score in enumerate((1.0, 3.0, 9.0, 9.0, 4.0, 8.0), start=1)]
+    assert claims.third_of(curve, last=False) == pytest.approx((2, 0.6))
+    assert claims.third_of(curve, last=True) == pytest.approx((6, 0.6))
+
+
 # ---- What two settings have in common
 
 

@@ -69,6 +69,10 @@ def test_of_equal_scores_the_lower_loss_is_chosen():
     assert best_trial(described((0.7, 0.9), (0.7, 0.8), (0.6, 0.2)))["learning_rate"] == 3e-4
 
 
+def test_a_loss_that_is_no_number_is_the_highest():
+    assert best_trial(described((0.7, math.nan), (0.7, 0.8)))["learning_rate"] == 3e-4
+
+
 def test_of_equal_trials_the_first_is_chosen():
     assert best_trial(described((0.7, 0.9), (0.7, 0.9)))["learning_rate"] == 1e-4
 
