@@ -9,7 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from modeling_gpt1.reproduction.baselines import PENALTIES
 from modeling_gpt1.reproduction.report import build_report
+from modeling_gpt1.reproduction.scores import Estimate, difference
+from modeling_gpt1.reproduction.tables import Cells
+from modeling_gpt1.reproduction.training_rows import has_failed
 from tokenization import get_task
 from tokenization.rows.metrics import compute
 
@@ -124,6 +128,46 @@ def test_the_sentences_on_pretraining_have_the_measured_effect():
         text = " ".join(page.read_text(encoding="utf-8").split())
         assert f"{effect['difference']:.1f} points" in text
         assert f"{low:.1f} to {high:.1f}" in text
+
+
+def text_of_paper_page() -> str:
+    return " ".join((DOCS / "results" / "paper.md").read_text(encoding="utf-8").split())
+
+
+def cells_of(task: str) -> list[dict]:
+    (cells,) = (cells for report, cells in TUNED if report["measured"]["tasks"] == [task])
+    return cells
+
+
+def in_words(found: Estimate) -> str:
+    low, high = found.interval
+    return f"{found.value:.1f} ({low:.1f} to {high:.1f})"
+
+
+def test_the_effect_of_pretraining_without_the_auxiliary_objective_is_measured():
+    found = Cells(cells_of("sst2"))
+    plain, fresh = (found.scores("sst2", place) for place in ("without_auxiliary", "without_pretraining"))
+    assert in_words(difference(plain, fresh)).replace(" (", " points (") in text_of_paper_page()
+
+
+def test_the_effect_with_the_runs_that_failed_to_train_is_measured():
+    found = Cells([{**cell, "training": None} for cell in cells_of("cola")])
+    full, fresh = (found.scores("cola", place) for place in ("full", "without_pretraining"))
+    assert len(fresh) == 10
+    assert f"With them pre-training adds {in_words(difference(full, fresh))}" in text_of_paper_page()
+
+
+def test_how_close_failed_runs_came_is_measured():
+    training = [cell["training"] for cell in cells_of("cola") if has_failed(cell)]
+    below = [1 - of["task_loss"] / of["loss_of_frequencies"] for of in training]
+    assert [f"{100 * share:.1f}" for share in below] == ["0.2", "0.2"]
+
+
+def test_how_many_seeds_chose_the_smallest_penalty_is_measured():
+    chosen = [cell["penalty"] for cell in cells_of("sst2") if cell["kind"] == "baseline"]
+    assert len(chosen) == 10
+    assert chosen.count(min(PENALTIES)) == 5
+    assert "five of ten seeds chose the smallest penalty" in text_of_paper_page()
 
 
 # ---- The auxiliary objective on a decoder of transformers
