@@ -111,7 +111,13 @@ def describe(result: dict) -> str:
     if result["in_training"]:
         lines[0] += f"; {len(result['in_training']):,} rows stand in the training rows"
     for scores in result["scores"]:
-        without = "no row is left" if scores["without"] is None else f"{scores['without']:.1f} without them"
         runs = counted(scores["seeds"], "run")
-        lines.append(f"  {scores['variant']} ({runs}): {scores['with']:.1f} with all rows, {without}")
+        if scores["failed"]:
+            runs += f", {scores['failed']} more failed to train"
+        if scores["with"] is None:
+            outcome = "no score"
+        else:
+            without = "no row is left" if scores["without"] is None else f"{scores['without']:.1f} without them"
+            outcome = f"{scores['with']:.1f} with all rows, {without}"
+        lines.append(f"  {scores['variant']} ({runs}): {outcome}")
     return "\n".join(lines)

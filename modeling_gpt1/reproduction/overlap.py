@@ -18,6 +18,8 @@ from datasets import Dataset
 from tokenization import Task
 from tokenization.rows.metrics import compute
 
+from .training_rows import has_failed
+
 NGRAMS = (8, 13)  # of GPT-2's and of GPT-3's papers
 WORD = re.compile(r"[^\W_]+")
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no word of a gram loses its digits
@@ -134,6 +136,8 @@ def rows_in_training(task: Task, scored: Dataset, training: Dataset) -> list[int
 def scores_without(cells: Iterable[Mapping], task: Task, split: str, rows: int, left_out: Sequence[int]) -> list[dict]:
     """Mean scores × 100 of the runs of a task on all rows of a split, and without some.
 
+    A run that failed to train is counted beside them, and is in no mean.
+
     Args:
         cells: those of a report's cells.json.gz.
         task, split: whose runs are looked at.
@@ -141,11 +145,13 @@ def scores_without(cells: Iterable[Mapping], task: Task, split: str, rows: int, 
         left_out: places of the rows without which the second score is.
 
     Returns:
-        For each variant a dict: `variant`, `seeds`, `with`, `without` (None without a row).
+        For each variant a dict: `variant`, `seeds`, `failed` (to train), `with`, and `without`. The scores are None if
+        all runs failed, `without` also if no row is left.
     """
     kept = np.setdiff1d(np.arange(rows), left_out)
     metric = task.metrics[0]
     found: dict[str, list[tuple[float, float]]] = {}
+    failed: Counter[str] = Counter()
     for cell in cells:
         answers = cell.get("answers", {}).get(split)
         if cell.get("task") != task.name or answers is None:
@@ -154,16 +160,21 @@ def scores_without(cells: Iterable[Mapping], task: Task, split: str, rows: int, 
         predictions = np.array(answers["predictions"].split(), dtype=np.float64)
         if len(labels) != rows:
             continue
+        variant = cell["variant"] if cell["variant"] != "transfer" else f"transfer-{cell['n_transfer']}"
+        scores = found.setdefault(variant, [])
+        if has_failed(cell):
+            failed[variant] += 1
+            continue
         score_of_all = compute(metric, predictions, labels)[metric]
         score_of_kept = compute(metric, predictions[kept], labels[kept])[metric] if len(kept) else float("nan")
-        variant = cell["variant"] if cell["variant"] != "transfer" else f"transfer-{cell['n_transfer']}"
-        found.setdefault(variant, []).append((100 * score_of_all, 100 * score_of_kept))
+        scores.append((100 * score_of_all, 100 * score_of_kept))
     return [
         {
             "variant": variant,
             "seeds": len(scores),
-            "with": statistics.fmean(score for score, _ in scores),
-            "without": statistics.fmean(score for _, score in scores) if len(kept) else None,
+            "failed": failed[variant],
+            "with": statistics.fmean(score for score, _ in scores) if scores else None,
+            "without": statistics.fmean(score for _, score in scores) if scores and len(kept) else None,
         }
         for variant, scores in found.items()
     ]

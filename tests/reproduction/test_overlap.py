@@ -123,8 +123,25 @@ def run(variant, predictions, seed=1, n_transfer=None):
 def test_scores_are_given_with_and_without_rows():
     cells = [run("full", "1 1 1 1"), run("full", "1 1 0 0", seed=2), run("transfer", "0 0 0 0", n_transfer=0)]
     assert scores_without(cells, SST2, "validation", 4, [0, 1]) == [
-        {"variant": "full", "seeds": 2, "with": 75.0, "without": 50.0},
-        {"variant": "transfer-0", "seeds": 1, "with": 50.0, "without": 100.0},
+        {"variant": "full", "seeds": 2, "failed": 0, "with": 75.0, "without": 50.0},
+        {"variant": "transfer-0", "seeds": 1, "failed": 0, "with": 50.0, "without": 100.0},
+    ]
+
+
+FAILED = {"task_loss": 0.69, "loss_of_frequencies": 0.69}
+
+
+def test_a_run_that_failed_to_train_is_counted_and_is_in_no_mean():
+    cells = [run("full", "1 1 0 0"), {**run("full", "1 1 1 1", seed=2), "training": FAILED}]
+    assert scores_without(cells, SST2, "validation", 4, [0]) == [
+        {"variant": "full", "seeds": 1, "failed": 1, "with": 100.0, "without": 100.0}
+    ]
+
+
+def test_where_all_runs_failed_there_is_no_score():
+    cells = [{**run("full", "1 1 1 1"), "training": FAILED}]
+    assert scores_without(cells, SST2, "validation", 4, [0]) == [
+        {"variant": "full", "seeds": 0, "failed": 1, "with": None, "without": None}
     ]
 
 
@@ -169,7 +186,20 @@ def test_the_command_writes_what_it_found(words, tmp_path):
     eight, _ = json.loads(output.read_text())["results"]
     assert eight["overlapping"] == [0]
     assert eight["in_training"] == [1]
-    assert eight["scores"] == [{"variant": "full", "seeds": 1, "with": 50.0, "without": 0.0}]
+    assert eight["scores"] == [{"variant": "full", "seeds": 1, "failed": 0, "with": 50.0, "without": 0.0}]
+
+
+def test_the_command_says_how_many_runs_failed(words, tmp_path, capsys):
+    answers = {"validation": {"labels": "1 0", "predictions": "1 0"}}
+    fine = {"task": "sst2", "variant": "full", "seed": 1, "answers": answers}
+    failed = {**fine, "seed": 2, "training": FAILED}
+    fresh = {**failed, "variant": "without_pretraining"}
+    write_cells(tmp_path / "cells.json.gz", [fine, failed, fresh])
+    command.main([*words, "--ngrams", "8", "--cells", str(tmp_path / "cells.json.gz")])
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  full (1 run, 1 more failed to train): 100.0 with all rows, 100.0 without them",
+        "  without_pretraining (0 runs, 1 more failed to train): no score",
+    ]
 
 
 @pytest.mark.parametrize(
