@@ -1,6 +1,7 @@
 """The pages of docs/results/: their tables and pictures are those of the newest results, and stand there alone."""
 
 import copy
+import json
 import re
 import runpy
 from pathlib import Path
@@ -168,6 +169,34 @@ def test_how_many_seeds_chose_the_smallest_penalty_is_measured():
     assert len(chosen) == 10
     assert chosen.count(min(PENALTIES)) == 5
     assert "five of ten seeds chose the smallest penalty" in text_of_paper_page()
+
+
+def text_of(page: str) -> str:
+    return " ".join((DOCS / "results" / page).read_text(encoding="utf-8").split())
+
+
+def test_the_method_of_the_earlier_runs_is_that_of_their_files():
+    text = text_of("paper.md")
+    flags = pages.newest("reproduction")["settings"]["fine_tuning"]
+    rows, warmup = int(flags["max_train_samples"]), 100 * float(flags["warmup_steps"])
+    settings = f"at most {rows:,} rows and {flags['max_length']} tokens, learning rate {flags['learning_rate']}"
+    assert f"60 M: {settings}, warm-up {warmup:g} %." in text
+    for name, tokens in (("size-a", 512), ("size-b", 128)):
+        assert f"warm-up 0.2 %, λ 0.5, at most {tokens} tokens" in pages.newest(name)["results"]["settings"]
+        assert f"{name[-1].upper()}: at most 4,000 rows" in text
+        assert f"and {tokens} tokens" in text
+
+
+def test_the_sentences_on_generation_on_a_gpu_are_measured():
+    rows = {}
+    for path in sorted(pages.RESULTS.glob("2026-11-2[67]-accelerator.json")):
+        for row in json.loads(path.read_text(encoding="utf-8"))["results"]:
+            if row["peer"] == "GPT1ForCausalLM, static cache":
+                rows.setdefault(row["measure"], []).append(row["ratio"]["median"])
+    times = [1 / ratio for ratio in rows["seconds"]]  # the default cache is ours, the static one the peer
+    assert f"a static cache is {min(times):.1f} to {max(times):.1f} times as fast" in text_of("benchmarks.md")
+    assert {f"{100 * ratio - 100:.0f} %" for ratio in rows["peak MiB"]} == {"17 %"}
+    assert "takes 17 % more memory above the weights" in text_of("benchmarks.md")
 
 
 # ---- The auxiliary objective on a decoder of transformers
