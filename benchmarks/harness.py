@@ -14,6 +14,7 @@ import os
 import platform
 import re
 import resource
+import shlex
 import statistics
 import subprocess
 import sys
@@ -52,11 +53,17 @@ def machine(threads: int | None = None) -> dict:
     }
 
 
+def command_line() -> str:
+    """How the script was called, from the root of the repository."""
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+
+
 def save_result(name: str, about: dict, content: dict | list, folder: Path = RESULTS) -> Path:
-    """Writes `<date>-<name>.json` into `folder`."""
+    """Writes `<date>-<name>.json` into `folder`: the machine, the command and the figures."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{date.today().isoformat()}-{name}.json"
-    text = json.dumps({"machine": about, "results": content}, indent=1, ensure_ascii=False)
+    result = {"machine": about, "command": command_line(), "results": content}
+    text = json.dumps(result, indent=1, ensure_ascii=False)
     # A list of figures stands in one line.
     text = re.sub(r"\[\n\s*([^\[\]{}]*?)\n\s*\]", lambda found: "[" + re.sub(r"\s+", " ", found[1]) + "]", text)
     path.write_text(text + "\n", encoding="utf-8")

@@ -116,3 +116,10 @@ def test_the_documentation_has_the_newest_figures(run):
     page = run.PAGE.read_text(encoding="utf-8")
     for name, (day, rows) in found.items():
         assert run.markdown(name, day, rows) in page
+
+
+def test_a_result_has_its_command(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/benchmarks/freezing.py", "--rows", "8", "--about", "two words"])
+    path = run_harness().save_result("freezing", {}, [], tmp_path)
+    command = json.loads(path.read_text(encoding="utf-8"))["command"]
+    assert command == "python benchmarks/freezing.py --rows 8 --about 'two words'"
