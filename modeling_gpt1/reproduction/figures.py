@@ -89,7 +89,7 @@ def tuning_curves(tuning: Sequence[Mapping]) -> dict:
                 rate = exactly(condition["chosen"]["learning_rate"])
                 note += f"; chosen: {rate}, {name_of_settings(condition['chosen'])}"
                 note += where_it_stands(condition)
-            panels[f"{LABELS.get(task, task)}: {ROW_LABELS.get(variant, variant)}"] = {"note": note, "curves": curves}
+            panels[f"{LABELS.get(task, task)}: {name_of_condition(variant)}"] = {"note": note, "curves": curves}
     return {
         "id": "tuning",
         "title": "Tuning",
@@ -101,6 +101,16 @@ def tuning_curves(tuning: Sequence[Mapping]) -> dict:
         "shared_y": False,
         "panels": panels,
     }
+
+
+def name_of_condition(variant: str) -> str:
+    """A variant in words: a row of table 5, or what was transferred."""
+    if variant in ROW_LABELS:
+        return ROW_LABELS[variant]
+    number = int(variant.removeprefix("transfer-"))
+    if number == 0:
+        return "Transformer, embeddings alone"
+    return f"Transformer, first {number} layers" if number > 1 else "Transformer, first layer"
 
 
 def name_of_settings(trial: Mapping) -> str:

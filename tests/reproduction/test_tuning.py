@@ -103,6 +103,20 @@ def test_nothing_is_chosen_until_all_trials_are_finished():
 # ---- The curves
 
 
+@pytest.mark.parametrize(
+    ("variant", "words"),
+    [
+        ("without_pretraining", "RTE: Transformer, without pre-training"),
+        ("transfer-0", "RTE: Transformer, embeddings alone"),
+        ("transfer-1", "RTE: Transformer, first layer"),
+        ("transfer-3", "RTE: Transformer, first 3 layers"),
+    ],
+)
+def test_a_panel_is_named_in_words(variant, words):
+    figure = tuning_curves([Tuning(("rte", variant), described((0.5, 1.0)), True).describe()])
+    assert list(figure["panels"]) == [words]
+
+
 def panel_of(trials, is_finished=True):
     figure = tuning_curves([Tuning(("rte", "full"), trials, is_finished).describe()])
     (panel,) = figure["panels"].values()
