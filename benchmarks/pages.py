@@ -10,6 +10,7 @@ compare it with what this script makes. Needs the extra `plot`.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -268,6 +269,61 @@ def draw_intervals(
     axes.set_ylim(place - 1, -0.5)
     axes.set_xlabel(x_label)
     axes.grid(axis="x", alpha=0.3)
+
+
+PANELS_IN_A_LINE = 4
+
+
+def draw_tuning(figure: Figure) -> None:
+    """Held-out scores of the trials over their learning rates: a panel for each condition, a line for each warm-up."""
+    of_tasks = [report["tuning"] for report, _ in tuned_reports()]
+    num_lines = sum(math.ceil(len(conditions) / PANELS_IN_A_LINE) for conditions in of_tasks)
+    figure.set_size_inches(9, 2.5 * num_lines)
+    all_axes = figure.subplots(num_lines, PANELS_IN_A_LINE, squeeze=False)
+    for axes in all_axes.flat:
+        axes.set_axis_off()  # until a condition takes it
+    line = 0
+    for conditions in of_tasks:
+        trials = [trial for condition in conditions for trial in condition["trials"]]
+        scores = [trial["score"] for trial in trials if trial["score"] is not None]
+        for number, condition in enumerate(conditions):
+            axes = all_axes[line + number // PANELS_IN_A_LINE, number % PANELS_IN_A_LINE]
+            draw_trials(axes, condition)
+            axes.set_ylim(min(scores) - 2, max(scores) + 2)
+        line += math.ceil(len(conditions) / PANELS_IN_A_LINE)
+    all_axes[0, 0].legend(frameon=False, labelcolor=INK, fontsize=7)
+
+
+def draw_trials(axes: Axes, condition: Mapping) -> None:
+    """The trials of one condition: a marker is filled where λ is above 0; a ring is around the chosen one."""
+    axes.set_axis_on()
+    warmups = sorted({trial["warmup_steps"] for trial in condition["trials"]})
+    for warmup, colour in zip(warmups, (BLUE, ORANGE, GREEN, RED), strict=False):
+        trials = [trial for trial in condition["trials"] if trial["warmup_steps"] == warmup]
+        trials = [trial for trial in trials if trial["score"] is not None]  # of a run that diverged there is none
+        rates, scores = [[trial[name] for trial in trials] for name in ("learning_rate", "score")]
+        axes.plot(rates, scores, color=colour, linewidth=1, label=f"warm-up {100 * warmup:g} %")
+        for trial in trials:
+            fill = colour if lm_coef_of(condition, trial) else "none"
+            axes.plot(trial["learning_rate"], trial["score"], "o", color=colour, markerfacecolor=fill, markersize=4)
+    chosen = condition["chosen"]
+    if chosen is not None:
+        axes.plot(chosen["learning_rate"], chosen["score"], "o", color=INK, markerfacecolor="none", markersize=10)
+    rates = sorted({trial["learning_rate"] for trial in condition["trials"]})
+    use_log_scale(axes, "x", rates)
+    axes.set_xticklabels([f"{rate:.0e}".replace("e-0", "e-") for rate in rates], fontsize=7)
+    variant = condition["variant"]
+    place = int(variant.removeprefix("transfer-")) if variant.startswith("transfer-") else variant
+    task = condition["task"]
+    axes.set_title(f"{LABELS.get(task, task)}: {TUNED_CONDITIONS[place]}", fontsize=8, color=INK)
+    axes.grid(alpha=0.3)
+
+
+def lm_coef_of(condition: Mapping, trial: Mapping) -> float:
+    """λ of a trial, which is the condition's own where it was not tuned."""
+    if trial["lm_coef"] is not None:
+        return trial["lm_coef"]
+    return 0.0 if condition["variant"] == "without_auxiliary" else 0.5
 
 
 def overlap_table() -> str:
@@ -804,6 +860,7 @@ def draw_memory(figure: Figure) -> None:
 
 DRAWN: dict[str, Callable[[Figure], None]] = {
     "tuned": draw_tuned,
+    "tuning": draw_tuning,
     "forest": draw_forest,
     "layers": draw_layers,
     "perplexity": draw_sizes,

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from modeling_gpt1.reproduction.baselines import PENALTIES
 from modeling_gpt1.reproduction.report import build_report
@@ -58,6 +59,11 @@ def test_a_picture_is_drawn(name, tmp_path):
 @pytest.mark.parametrize("name", pages.DRAWN)
 def test_a_picture_is_in_the_folder_of_the_pages(name):
     assert (pages.PICTURES / f"{name}.svg").is_file()
+
+
+def test_each_picture_stands_in_a_page():
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES_WITH_TABLES)
+    assert [name for name in pages.DRAWN if f"](../pictures/{name}.svg)" not in text] == []
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
@@ -119,6 +125,24 @@ def test_a_condition_is_listed_with_the_objective_that_it_trained_with(monkeypat
     shown = {row[0].partition(": ")[2]: row[3] for row in rows if ": " in row[0]}
     assert shown["full method"] == "0.5"
     assert shown["no auxiliary objective"] == "0"
+
+
+def test_the_picture_of_the_trials_has_each_score_and_rings_the_chosen_one():
+    figure = Figure()
+    pages.draw_tuning(figure)
+    panels = [axes for axes in figure.axes if axes.get_title()]
+    conditions = [condition for report, _ in TUNED for condition in report["tuning"]]
+    assert len(panels) == len(conditions)
+    for axes, condition in zip(panels, conditions, strict=True):
+        dots = [
+            (line.get_markersize(), *line.get_xydata().tolist()[0])
+            for line in axes.lines
+            if len(line.get_xdata()) == 1
+        ]
+        trials = [(trial["learning_rate"], trial["score"]) for trial in condition["trials"]]
+        assert sorted((rate, score) for size, rate, score in dots if size == 4) == sorted(trials)
+        chosen = condition["chosen"]["learning_rate"], condition["chosen"]["score"]
+        assert [(rate, score) for size, rate, score in dots if size == 10] == [chosen]
 
 
 def test_the_sentences_on_pretraining_have_the_measured_effect():
