@@ -187,7 +187,7 @@ class Cells:
             return {"majority": statistics.fmean(baseline["majority"] for baseline in known)}
         column = COLUMNS[key]
         splits = column.splits(self.split(column))
-        for cell in self.fine_tuning:
+        for cell in (*self.fine_tuning, *self.baseline):
             if cell["task"] == column.task and (answers := answers_of(cell, splits)):
                 labels = [rows["labels"] for rows in answers]
                 majority = statistics.fmean(constant_answer(of_split, column.metric) for of_split in labels)

@@ -56,6 +56,11 @@ def test_baselines_are_compared_with():
     assert effect.interval[0] < 0 < effect.interval[1]
 
 
+def test_the_constant_answer_is_known_where_baselines_alone_were_run():
+    found = Cells(seeds_of("ngrams", 0.8, kind="baseline")).baselines("rte")
+    assert found == {"rows": 400, "majority": 60.0}
+
+
 def test_embeddings_alone_are_compared_with_both_ends():
     cells = [*seeds_of("full", 0.8), *seeds_of("without_pretraining", 0.6)]
     cells += seeds_of("transfer", 0.7, n_transfer=0)
