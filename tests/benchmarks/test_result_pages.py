@@ -12,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from modeling_gpt1.reproduction.baselines import PENALTIES
+from modeling_gpt1.reproduction.overlap import scores_without
 from modeling_gpt1.reproduction.report import build_report
 from modeling_gpt1.reproduction.scores import Estimate, difference
 from modeling_gpt1.reproduction.tables import Cells
@@ -209,6 +210,19 @@ def test_the_method_of_the_earlier_runs_is_that_of_their_files():
         assert f"warm-up 0.2 %, λ 0.5, at most {tokens} tokens" in pages.newest(name)["results"]["settings"]
         assert f"{name[-1].upper()}: at most 4,000 rows" in text
         assert f"and {tokens} tokens" in text
+
+
+def test_the_scores_without_overlapping_rows_are_those_of_the_kept_answers():
+    (cells,) = (cells for report, cells in TUNED if report["measured"]["tasks"] == ["cola"])
+    (overlap,) = (of for of in pages.newest("overlap")["results"] if of["task"] == "cola" and of["ngram"] == 8)
+    assert set(overlap["overlapping"]) < set(overlap["in_training"])
+    found = scores_without(cells, get_task("cola"), "validation", overlap["rows"], overlap["in_training"])
+    of_variant = {of["variant"]: (f"{of['without']:.1f}", f"{of['with']:.1f}") for of in found}
+    text = text_of("paper.md")
+    assert f"CoLA without these {len(overlap['in_training'])} rows" in text
+    assert "full method {} (all rows: {})".format(*of_variant["full"]) in text
+    assert "no pre-training {} ({})".format(*of_variant["without_pretraining"]) in text
+    assert "n-grams {} ({})".format(*of_variant["ngrams"]) in text
 
 
 def test_the_sentences_on_generation_on_a_gpu_are_measured():
