@@ -212,6 +212,19 @@ def test_the_method_of_the_earlier_runs_is_that_of_their_files():
         assert f"and {tokens} tokens" in text
 
 
+def test_the_runs_of_b_that_learned_nothing_are_counted():
+    scores = pages.of_task(pages.newest("size-b")["results"], "sst2")
+    fresh = [
+        score
+        for name in ("without pre-training", *(f"{k} layers" for k in range(4)))
+        for score in scores[name].values()
+    ]
+    constant = sum(score == pytest.approx(444 / 872, abs=1e-4) for score in fresh)
+    assert f"in {constant} of {len(fresh)} runs" in text_of("claims.md")
+    assert [round(score, 2) for score in scores["3 layers"].values()] == [0.51, 0.73, 0.51]
+    assert "with three layers in two of three seeds" in text_of("paper.md")
+
+
 def test_the_scores_without_overlapping_rows_are_those_of_the_kept_answers():
     (cells,) = (cells for report, cells in TUNED if report["measured"]["tasks"] == ["cola"])
     (overlap,) = (of for of in pages.newest("overlap")["results"] if of["task"] == "cola" and of["ngram"] == 8)
