@@ -241,6 +241,7 @@ def chosen_rate(trials: list[dict]) -> float:
             "learning_rate": trial["learning_rate"],
             "score": trial["metrics"].get(metric),
             "task_loss": trial["metrics"].get("task_loss"),
+            "failed": has_failed(trial),
         }
         for trial in trials
     ]

@@ -39,6 +39,9 @@ OF_FINETUNE = (
     "do_train",
     "do_eval",
     "do_predict",
+    "logging_strategy",
+    "logging_steps",
+    "logging_first_step",
     "config",
 )
 PASSED_ON = {
@@ -48,7 +51,6 @@ PASSED_ON = {
     "--lstm_pretrain_arguments": OF_PRETRAIN,
 }
 # Flags that choose where a cell runs and what it logs, not what it gives: another device or logger repeats no cell.
-# Without a log (`--logging_strategy no`) a run whose loss never falls is not seen to have failed to train.
 NEUTRAL_FLAGS = (
     "use_cpu",
     "report_to",
@@ -137,6 +139,12 @@ class ReproduceArguments:
         self.zero_shot_tasks = [get_heuristic(name).task.name for name in self.zero_shot_tasks]
         for flag in ("tune_learning_rates", "tune_warmups"):
             check_given_once(flag, getattr(self, flag))
+        for words in (self.finetune_arguments, self.lstm_finetune_arguments):
+            if "class_weights" in as_settings(words):
+                raise UserError(
+                    "--class_weights was given to the runs. Their loss would be weighted, that of the class frequencies "
+                    "is not, so it could not be told which runs failed to train. Leave it out."
+                )
         if self.variants is None:
             self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]
         if "lstm" in self.variants and self.lstm_model is None:

@@ -179,7 +179,7 @@ class FineTuning:
         """Trains on the training rows without a part, and scores that part. A trial that diverges has no score."""
         write_cut(get_task(self.task), self.arguments.data_dir, work / "data")
         result = self.run(str(work / "data"), run, work)
-        return {name: result[name] for name in ("metrics", "ran_with") if name in result}
+        return {name: result[name] for name in ("metrics", "ran_with", "training") if name in result}
 
 
 def fine_tuning_cell(
@@ -322,6 +322,7 @@ def fine_tune(
     def metrics_of(name: str, *flags: str) -> dict:
         words = [*COMMAND, "finetune", "--task", name, *data_flags(data_dir), "--seed", str(seed)]
         words += ["--output_dir", str(work / name), "--save_strategy", "no", "--disable_tqdm", "true"]
+        words += ["--logging_strategy", "epoch"]  # the last one's loss tells whether the run trained
         run([*words, *given, *flags, *uses_of(name, data_dir)])
         return read_json(work / name / "all_results.json")
 

@@ -11,7 +11,8 @@ k layers, the LSTM. The rule was written down before any run:
 3. A trial trains on the training rows without a part, and is scored on that part (`training_rows.py`). Validation and
    test rows take no part in it.
 4. The trial with the highest score of the task's first metric is chosen; of equal ones that with the lowest task loss,
-   then the first. A trial that diverges has no score.
+   then the first. A trial that diverges has no score. One that failed to train comes after all others; this was added
+   after the runs of SST-2 and CoLA, whose chosen trials have scores that no constant answer has.
 5. The seeds of the condition run with the chosen settings, on all training rows.
 """
 
@@ -23,6 +24,7 @@ from typing import Any
 from tokenization import get_task
 
 from .arguments import ReproduceArguments
+from .training_rows import has_failed
 
 TUNING_SEED = 0
 
@@ -84,7 +86,10 @@ def held_out_score(metrics: Mapping, task_name: str, metric: str) -> float:
 
 
 def describe_trials(task_name: str, results: Mapping[Trial, Mapping]) -> list[dict]:
-    """Settings, held-out score × 100 and held-out task loss of each trial; None if one is not finite."""
+    """Settings, held-out score × 100 and held-out task loss of each trial, and whether it failed to train.
+
+    A score or a loss that is not finite is None.
+    """
     metric = get_task(task_name).metrics[0]
     described = []
     for trial, result in results.items():
@@ -97,18 +102,22 @@ def describe_trials(task_name: str, results: Mapping[Trial, Mapping]) -> list[di
                 "lm_coef": trial.lm_coef,
                 "score": score if math.isfinite(score) else None,
                 "task_loss": loss if math.isfinite(loss) else None,
+                "failed": has_failed(result),
             }
         )
     return described
 
 
 def best_trial(described: list[dict]) -> dict | None:
-    """The chosen one of the described trials; None if none has a score."""
+    """The chosen one of the described trials; None if none has a score.
+
+    A trial that failed to train comes after all others: by F1, one answer for all rows can have the best score.
+    """
     scored = [trial for trial in described if trial["score"] is not None]
 
-    def rank(trial: dict) -> tuple[float, float]:
+    def rank(trial: dict) -> tuple[bool, float, float]:
         loss = math.inf if trial["task_loss"] is None else trial["task_loss"]
-        return trial["score"], -loss
+        return not trial["failed"], trial["score"], -loss
 
     return max(scored, key=rank, default=None)  # the first of equal ones
 

@@ -156,8 +156,8 @@ def test_the_sentences_on_pretraining_have_the_measured_effect():
         assert f"{low:.1f} to {high:.1f}" in text
 
 
-def text_of_paper_page() -> str:
-    return " ".join((DOCS / "results" / "paper.md").read_text(encoding="utf-8").split())
+def text_of(page: str) -> str:
+    return " ".join((DOCS / "results" / page).read_text(encoding="utf-8").split())
 
 
 def cells_of(task: str) -> list[dict]:
@@ -173,14 +173,14 @@ def in_words(found: Estimate) -> str:
 def test_the_effect_of_pretraining_without_the_auxiliary_objective_is_measured():
     found = Cells(cells_of("sst2"))
     plain, fresh = (found.scores("sst2", place) for place in ("without_auxiliary", "without_pretraining"))
-    assert in_words(difference(plain, fresh)).replace(" (", " points (") in text_of_paper_page()
+    assert in_words(difference(plain, fresh)).replace(" (", " points (") in text_of("paper.md")
 
 
 def test_the_effect_with_the_runs_that_failed_to_train_is_measured():
     found = Cells([{**cell, "training": None} for cell in cells_of("cola")])
     full, fresh = (found.scores("cola", place) for place in ("full", "without_pretraining"))
     assert len(fresh) == 10
-    assert f"With them pre-training adds {in_words(difference(full, fresh))}" in text_of_paper_page()
+    assert f"With them pre-training adds {in_words(difference(full, fresh))}" in text_of("paper.md")
 
 
 def test_how_close_failed_runs_came_is_measured():
@@ -193,11 +193,7 @@ def test_how_many_seeds_chose_the_smallest_penalty_is_measured():
     chosen = [cell["penalty"] for cell in cells_of("sst2") if cell["kind"] == "baseline"]
     assert len(chosen) == 10
     assert chosen.count(min(PENALTIES)) == 5
-    assert "five of ten seeds chose the smallest penalty" in text_of_paper_page()
-
-
-def text_of(page: str) -> str:
-    return " ".join((DOCS / "results" / page).read_text(encoding="utf-8").split())
+    assert "five of ten seeds chose the smallest penalty" in text_of("paper.md")
 
 
 def test_the_method_of_the_earlier_runs_is_that_of_their_files():

@@ -81,6 +81,23 @@ def test_a_trial_that_diverged_is_not_chosen():
     assert best_trial(described((math.nan, math.nan), (0.4, 2.0)))["learning_rate"] == 3e-4
 
 
+def trials_of_mrpc(*of_trials):
+    """Trials of a score and a training loss, where class frequencies alone have 0.6."""
+    results = {}
+    for rate, (score, loss) in zip(RATES, of_trials, strict=False):
+        training = {"task_loss": loss, "loss_of_frequencies": 0.6}
+        results[Trial(rate, 0.1)] = {**result(score, metric="f1"), "training": training}
+    return describe_trials("mrpc", results)
+
+
+def test_a_trial_that_failed_to_train_is_not_chosen_by_its_score():
+    assert best_trial(trials_of_mrpc((0.78, 0.6), (0.71, 0.5)))["learning_rate"] == 3e-4
+
+
+def test_of_trials_that_failed_to_train_the_best_is_chosen():
+    assert best_trial(trials_of_mrpc((0.71, 0.6), (0.78, 0.6)))["learning_rate"] == 3e-4
+
+
 def test_the_first_metric_of_the_task_counts():
     results = {Trial(1e-3, 0.1): result(0.3, metric="matthews_correlation")}
     assert describe_trials("cola", results)[0]["score"] == pytest.approx(30)
