@@ -65,7 +65,8 @@ def has_lstm_of_autocast() -> bool:
     On a CPU without AVX-512, torch asks oneDNN for an LSTM in bfloat16 that oneDNN does not have, and raises an error.
     torch's own LSTM in bfloat16 takes ten times as long as one in float32 there.
     """
-    if not torch.is_autocast_enabled("cpu") or not torch.backends.mkldnn.is_available():
+    is_built_with_onednn = torch._C._has_mkldnn
+    if not torch.is_autocast_enabled("cpu") or not is_built_with_onednn:
         return True
     if torch.get_autocast_dtype("cpu") == torch.float16:
         return torch.ops.mkldnn._is_mkldnn_fp16_supported()

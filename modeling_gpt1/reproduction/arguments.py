@@ -142,8 +142,8 @@ class ReproduceArguments:
         for words in (self.finetune_arguments, self.lstm_finetune_arguments):
             if "class_weights" in as_settings(words):
                 raise UserError(
-                    "--class_weights was given to the runs. Their loss would be weighted, that of the class frequencies "
-                    "is not, so it could not be told which runs failed to train. Leave it out."
+                    "--class_weights was given to the runs. Their loss would be weighted, that of the class "
+                    "frequencies is not, so it could not be told which runs failed to train. Leave it out."
                 )
         if self.variants is None:
             self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]

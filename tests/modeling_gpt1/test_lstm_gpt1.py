@@ -18,8 +18,8 @@ from modeling_gpt1 import (
     GPT1LSTMForSequenceClassification,
     GPT1LSTMModel,
     ScoringRequest,
+    modeling_gpt1_lstm,
 )
-from modeling_gpt1 import modeling_gpt1_lstm
 from modeling_gpt1.training.measures import training_flops_per_token
 
 MASK = torch.tensor([[1] * 10, [0] * 4 + [1] * 6, [1] * 5 + [0] * 5, [1, 1, 1, 0, 0, 1, 1, 1, 1, 1], [0] * 10])
