@@ -170,23 +170,47 @@ def in_words(found: Estimate) -> str:
     return f"{found.value:.1f} ({low:.1f} to {high:.1f})"
 
 
+@pytest.mark.parametrize(("report", "cells"), TUNED)
+def test_the_page_has_each_effect(report, cells):
+    text = text_of("paper.md")
+    for of in report["effects"]:
+        value, low, high = (f"{number:.1f}".replace("-", "−") for number in (of["difference"], *of["interval"]))
+        assert f" {value} ({low} to {high})" in text, of
+
+
+def effect_of_pretraining_alone(task: str) -> str:
+    """Without the auxiliary objective on either side."""
+    found = Cells(cells_of(task))
+    return in_words(difference(found.scores(task, "without_auxiliary"), found.scores(task, "without_pretraining")))
+
+
 def test_the_effect_of_pretraining_without_the_auxiliary_objective_is_measured():
-    found = Cells(cells_of("sst2"))
-    plain, fresh = (found.scores("sst2", place) for place in ("without_auxiliary", "without_pretraining"))
-    assert in_words(difference(plain, fresh)).replace(" (", " points (") in text_of("paper.md")
+    on_sst2 = effect_of_pretraining_alone("sst2").replace(" (", " points (")
+    assert f"{on_sst2} on SST-2 and {effect_of_pretraining_alone('cola')} on CoLA" in text_of("paper.md")
 
 
 def test_the_effect_with_the_runs_that_failed_to_train_is_measured():
     found = Cells([{**cell, "training": None} for cell in cells_of("cola")])
-    full, fresh = (found.scores("cola", place) for place in ("full", "without_pretraining"))
-    assert len(fresh) == 10
-    assert f"With them pre-training adds {in_words(difference(full, fresh))}" in text_of("paper.md")
+    full, fresh, embeddings = (found.scores("cola", place) for place in ("full", "without_pretraining", 0))
+    assert len(fresh) == len(embeddings) == 10
+    text = text_of("paper.md").replace("−", "-")
+    assert f"With them pre-training adds {in_words(difference(full, fresh))}" in text
+    assert f"the embeddings alone are at {in_words(difference(embeddings, fresh))}" in text
+
+
+def test_the_difference_to_ngrams_without_the_auxiliary_objective_is_measured():
+    found = Cells(cells_of("cola"))
+    effect = in_words(difference(found.scores("cola", "without_auxiliary"), found.scores("cola", "ngrams")))
+    assert f"separated from n-grams, by {effect}" in text_of("paper.md")
 
 
 def test_how_close_failed_runs_came_is_measured():
-    training = [cell["training"] for cell in cells_of("cola") if has_failed(cell)]
-    below = [1 - of["task_loss"] / of["loss_of_frequencies"] for of in training]
-    assert [f"{100 * share:.1f}" for share in below] == ["0.2", "0.2"]
+    below = {"without_pretraining": [], "transfer": []}
+    for cell in filter(has_failed, cells_of("cola")):
+        training = cell["training"]
+        below[cell["variant"]].append(100 - 100 * training["task_loss"] / training["loss_of_frequencies"])
+    assert [f"{share:.1f}" for share in below["without_pretraining"]] == ["0.2", "0.2"]
+    assert [f"{share:.1f}" for share in sorted(below["transfer"])] == ["-0.6", "0.7", "0.7", "1.0"]
 
 
 def test_how_many_seeds_chose_the_smallest_penalty_is_measured():
