@@ -18,7 +18,8 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from modeling_gpt1.reproduction.grid import read_cells
-from modeling_gpt1.reproduction.tables import COLUMNS, LABELS, Cells, place_of
+from modeling_gpt1.reproduction.scores import Estimate, difference
+from modeling_gpt1.reproduction.tables import COLUMNS, LABELS, Cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,11 +139,11 @@ TUNED_CONDITIONS = {
 }
 
 
-def tuned_reports() -> list[tuple[dict, list[dict]]]:
+def tuned_reports(kind: str = "tuned") -> list[tuple[dict, list[dict]]]:
     """The newest report of each task's tuned runs, and their cells with the answer to each row."""
     newest_of_task = {}
-    for path in sorted(RESULTS.glob("????-??-??-tuned-*.json")):
-        newest_of_task[path.stem.partition("-tuned-")[2]] = path
+    for path in sorted(RESULTS.glob(f"????-??-??-{kind}-*.json")):
+        newest_of_task[path.stem.partition(f"-{kind}-")[2]] = path
     found = []
     for path in newest_of_task.values():
         cells = read_cells(path.with_name(f"{path.stem}-cells.json.gz"))
@@ -157,19 +158,58 @@ def tuned_table() -> str:
         found = Cells(cells, (), report["models"][0]["config"]["num_hidden_layers"])
         for key in (key for key in COLUMNS if COLUMNS[key].task in report["measured"]["tasks"]):
             task = COLUMNS[key].label
-            of_task = [cell for cell in cells if cell["task"] == COLUMNS[key].task]
-            ran_with = {place_of(cell): cell["ran_with"] for cell in of_task if "ran_with" in cell}
             for place, name in TUNED_CONDITIONS.items():
-                scores = [of_seed[0] for of_seed in found.scores(key, place).values()]
-                num_failed = len(found.failed(key, place))
-                if not scores and not num_failed:
-                    continue
-                settings = tuned_settings(ran_with.get(place))
-                rows.append([f"{task}: {name}", *settings, *spread(scores), str(num_failed)])
+                if cells_of_condition := condition_cells(found, key, place):
+                    rows.append([f"{task}: {name}", *cells_of_condition])
             majority = found.baselines(key)["majority"]
             rows.append([f"{task}: one answer for all rows", "–", "–", "–", f"{majority:.1f}", "–", "–", "–"])
-    header = ["", "learning rate", "warm-up", "λ", "mean", "least to greatest", "seeds", "failed to train"]
-    return markdown_table(header, rows)
+    return markdown_table(["", *CONDITION_HEADER], rows)
+
+
+CONDITION_HEADER = ["learning rate", "warm-up", "λ", "mean", "least to greatest", "seeds", "failed to train"]
+
+
+def condition_cells(found: Cells, key: str, place: str | int) -> list[str]:
+    """Settings, scores and failures of a condition of a column of the tables; empty if it was not run."""
+    runs = found.of(COLUMNS[key].task, place)
+    if not runs:
+        return []
+    scores = [of_seed[0] for of_seed in found.scores(key, place).values()]
+    settings = tuned_settings(next((run["ran_with"] for run in runs if "ran_with" in run), None))
+    return [*settings, *spread(scores), str(len(found.failed(key, place)))]
+
+
+TRANSFERRED = {
+    "without_pretraining": "nothing",
+    0: "embeddings",
+    1: "and one layer",
+    2: "and two layers",
+    3: "and three layers",
+    "full": "all four layers",
+}
+
+
+def layers_table() -> str:
+    """Scores by the number of transferred layers, each tuned, and what each one adds to the row above."""
+    rows = []
+    for report, cells in tuned_reports("layers"):
+        found = Cells(cells, (), report["models"][0]["config"]["num_hidden_layers"])
+        (key,) = report["measured"]["tasks"]
+        below = None
+        for place, name in TRANSFERRED.items():
+            scores = found.scores(key, place)
+            added = "–" if below is None else estimate_text(difference(scores, below))
+            rows.append([f"{COLUMNS[key].label}: {name}", *condition_cells(found, key, place), added])
+            below = scores
+    return markdown_table(["", *CONDITION_HEADER, "added to the row above"], rows)
+
+
+def estimate_text(estimate: Estimate) -> str:
+    """A difference with its interval."""
+    if estimate.interval is None:
+        return f"{estimate.value:+.1f}"
+    low, high = estimate.interval
+    return f"{estimate.value:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
 def decoder_objective_table() -> str:
@@ -906,6 +946,7 @@ def figure_text(figure: dict) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "tuned": tuned_table,
+    "layers": layers_table,
     "decoder_objective": decoder_objective_table,
     "overlap": overlap_table,
     "conditions": conditions_table,

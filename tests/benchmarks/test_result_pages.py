@@ -83,9 +83,12 @@ def effects_in(report: dict) -> list[list]:
 
 
 TUNED = pages.tuned_reports()
+OF_LAYERS = pages.tuned_reports("layers")
+NAMES = [f"tuned {report['measured']['tasks'][0]}" for report, _ in TUNED]
+NAMES += [f"layers {report['measured']['tasks'][0]}" for report, _ in OF_LAYERS]
 
 
-@pytest.mark.parametrize(("report", "cells"), TUNED, ids=[report["measured"]["tasks"][0] for report, _ in TUNED])
+@pytest.mark.parametrize(("report", "cells"), TUNED + OF_LAYERS, ids=NAMES)
 def test_the_effects_of_tuned_runs_are_those_of_the_kept_answers(report, cells):
     found = effects_of_answers(report, cells)
     assert len(found) == len(report["effects"])
@@ -93,7 +96,7 @@ def test_the_effects_of_tuned_runs_are_those_of_the_kept_answers(report, cells):
         assert of_answers == pytest.approx(reported, abs=1e-4)
 
 
-@pytest.mark.parametrize("cells", [cells for _, cells in TUNED], ids=[of["measured"]["tasks"][0] for of, _ in TUNED])
+@pytest.mark.parametrize("cells", [cells for _, cells in TUNED + OF_LAYERS], ids=NAMES)
 def test_the_score_of_a_tuned_run_is_that_of_its_answers(cells):
     for cell in cells:
         metric = get_task(cell["task"]).metrics[0]
@@ -176,6 +179,15 @@ def test_the_page_has_each_effect(report, cells):
     for of in report["effects"]:
         value, low, high = (f"{number:.1f}".replace("-", "−") for number in (of["difference"], *of["interval"]))
         assert f" {value} ({low} to {high})" in text, of
+
+
+def test_what_the_layers_add_is_measured():
+    ((report, _),) = OF_LAYERS
+    (effect,) = (of for of in report["effects"] if of["second"] == "embeddings alone")
+    low, high = effect["interval"]
+    assert f"together add {effect['difference']:.1f} ({low:.1f} to {high:.1f}) to the embeddings" in text_of(
+        "paper.md"
+    )
 
 
 def effect_of_pretraining_alone(task: str) -> str:
