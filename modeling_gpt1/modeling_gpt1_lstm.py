@@ -63,7 +63,6 @@ def has_lstm_of_autocast() -> bool:
     """Whether the CPU can run an LSTM in the type of autocast; true without autocast.
 
     On a CPU without AVX-512, torch asks oneDNN for an LSTM in bfloat16 that oneDNN does not have, and raises an error.
-    torch's own LSTM in bfloat16 takes ten times as long as one in float32 there.
     """
     is_built_with_onednn = torch._C._has_mkldnn
     if not torch.is_autocast_enabled("cpu") or not is_built_with_onednn:
@@ -95,7 +94,8 @@ class GPT1LSTMLayer(GradientCheckpointingLayer):
             state = tuple(part[None].contiguous() for part in state)  # [1, B, U], as nn.LSTM has it
         if hidden_states.device.type == "cpu" and not has_lstm_of_autocast():
             with torch.autocast("cpu", enabled=False):
-                output, state = self._read(hidden_states.float(), real_tokens, state)
+                hidden_states = hidden_states.to(self.lstm.weight_hh_l0.dtype)
+                output, state = self._read(hidden_states, real_tokens, state)
         else:
             output, state = self._read(hidden_states, real_tokens, state)
         hidden, cell = state

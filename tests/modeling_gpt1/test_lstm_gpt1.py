@@ -236,6 +236,16 @@ def test_a_cpu_without_an_lstm_in_half_precision_runs_it_in_single(tiny_model, m
     assert 0 < (found.last_hidden_state - expected).abs().max() < 0.05  # the linear layer computes in half precision
 
 
+def test_half_precision_weights_are_read_under_autocast(tiny_model, monkeypatch):
+    """As in an evaluation with `bf16` and `bf16_full_eval`."""
+    monkeypatch.setattr(modeling_gpt1_lstm, "has_lstm_of_autocast", lambda: False)
+    model, ids = tiny_model(GPT1LSTMModel), random_ids(3, 6)
+    expected = model(ids).last_hidden_state
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = model.bfloat16()(ids).last_hidden_state
+    assert 0 < (found.float() - expected).abs().max() < 0.1
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_an_lstm_trains_under_autocast_on_any_cpu(tiny_model, dtype):
     model, ids = tiny_model(GPT1LSTMForCausalLM).train(), random_ids(3, 6)
