@@ -198,14 +198,14 @@ def layers_table() -> str:
         below = None
         for place, name in TRANSFERRED.items():
             scores = found.scores(key, place)
-            added = "–" if below is None else estimate_text(difference(scores, below))
+            added = "–" if below is None else difference_text(difference(scores, below))
             rows.append([f"{COLUMNS[key].label}: {name}", *condition_cells(found, key, place), added])
             below = scores
     return markdown_table(["", *CONDITION_HEADER, "added to the row above"], rows)
 
 
-def estimate_text(estimate: Estimate) -> str:
-    """A difference with its interval."""
+def difference_text(estimate: Estimate) -> str:
+    """A difference × 100 with its interval."""
     if estimate.interval is None:
         return f"{estimate.value:+.1f}"
     low, high = estimate.interval
@@ -254,8 +254,13 @@ def tuned_settings(ran_with: Mapping | None) -> list[str]:
     """Rate, warm-up and λ of a condition's runs; a linear model has none."""
     if ran_with is None:
         return ["–", "–", "–"]
-    rate = f"{ran_with['learning_rate']:.0e}".replace("e-0", "e-")
-    return [rate, f"{100 * ran_with['warmup_steps']:g} %", f"{ran_with['lm_coef']:g}"]
+    return [rate_text(ran_with["learning_rate"]), f"{100 * ran_with['warmup_steps']:g} %", f"{ran_with['lm_coef']:g}"]
+
+
+def rate_text(rate: float) -> str:
+    """A learning rate with all its digits, such as 2.5e-4."""
+    digits, exponent = f"{rate:e}".split("e")
+    return f"{float(digits):g}e{int(exponent)}"
 
 
 def spread(scores: list[float]) -> list[str]:
@@ -351,7 +356,7 @@ def draw_trials(axes: Axes, condition: Mapping) -> None:
         axes.plot(chosen["learning_rate"], chosen["score"], "o", color=INK, markerfacecolor="none", markersize=10)
     rates = sorted({trial["learning_rate"] for trial in condition["trials"]})
     use_log_scale(axes, "x", rates)
-    axes.set_xticklabels([f"{rate:.0e}".replace("e-0", "e-") for rate in rates], fontsize=7)
+    axes.set_xticklabels(list(map(rate_text, rates)), fontsize=7)
     variant = condition["variant"]
     place = int(variant.removeprefix("transfer-")) if variant.startswith("transfer-") else variant
     task = condition["task"]
