@@ -153,10 +153,14 @@ def test_the_sentences_on_pretraining_have_the_measured_effect():
     (report,) = (report for report, _ in TUNED if report["measured"]["tasks"] == ["sst2"])
     effect = next(of for of in report["effects"] if of["second"] == "no pre-training" and of["first"] == "full method")
     low, high = effect["interval"]
+    lead = next(of for of in report["effects"] if of["second"] == "n-grams" and of["first"] == "full method")
+    assert lead["interval"][0] < 0 < lead["interval"][1]
     for page in (ROOT / "README.md", DOCS / "results" / "paper.md"):
         text = " ".join(page.read_text(encoding="utf-8").split())
         assert f"{effect['difference']:.1f} points" in text
         assert f"{low:.1f} to {high:.1f}" in text
+        assert f"{lead['difference']:.1f} points" in text
+        assert "is within the error" in text
 
 
 def text_of(page: str) -> str:
@@ -213,7 +217,7 @@ def test_the_effect_with_the_runs_that_failed_to_train_is_measured():
 def test_the_difference_to_ngrams_without_the_auxiliary_objective_is_measured():
     found = Cells(cells_of("cola"))
     effect = in_words(difference(found.scores("cola", "without_auxiliary"), found.scores("cola", "ngrams")))
-    assert f"separated from n-grams, by {effect}" in text_of("paper.md")
+    assert f"leads n-grams by {effect}" in text_of("paper.md")
 
 
 def test_how_close_failed_runs_came_is_measured():
