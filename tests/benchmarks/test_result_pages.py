@@ -5,6 +5,7 @@ import json
 import re
 import runpy
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 
 import numpy as np
@@ -149,18 +150,28 @@ def test_the_picture_of_the_trials_has_each_score_and_rings_the_chosen_one():
         assert [(rate, score) for size, rate, score in dots if size == 10] == [chosen]
 
 
-def test_the_sentences_on_pretraining_have_the_measured_effect():
-    (report,) = (report for report, _ in TUNED if report["measured"]["tasks"] == ["sst2"])
-    effect = next(of for of in report["effects"] if of["second"] == "no pre-training" and of["first"] == "full method")
+@pytest.mark.parametrize(("task", "name"), [("sst2", "4,000 rows of SST-2"), ("story_cloze", "Story Cloze")])
+def test_the_sentence_on_pretraining_has_the_measured_effect(task, name):
+    (report,) = (report for report, _ in TUNED if report["measured"]["tasks"] == [task])
+    effect = effect_of(report, "no pre-training")
     low, high = effect["interval"]
-    lead = next(of for of in report["effects"] if of["second"] == "n-grams" and of["first"] == "full method")
-    assert lead["interval"][0] < 0 < lead["interval"][1]
-    for page in (ROOT / "README.md", DOCS / "results" / "paper.md"):
-        text = " ".join(page.read_text(encoding="utf-8").split())
-        assert f"{effect['difference']:.1f} points" in text
-        assert f"{low:.1f} to {high:.1f}" in text
-        assert f"{lead['difference']:.1f} points" in text
-        assert "is within the error" in text
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert re.search(rf"{effect['difference']:.1f} points on {name} \([^()]*{low:.1f} to {high:.1f}", text)
+    assert f"{effect_of(report, 'n-grams')['difference']:.1f} points" in text
+
+
+def effect_of(report: dict, second: str) -> dict:
+    return next(of for of in report["effects"] if (of["first"], of["second"]) == ("full method", second))
+
+
+def test_no_lead_over_ngrams_is_outside_the_error():
+    for report, _ in TUNED:
+        low, high = effect_of(report, "n-grams")["interval"]
+        assert low < 0 < high
+    assert len(TUNED) == 3
+    assert "On all three tasks the lead of the 5 M Transformer over a linear model of n-grams is within" in text_of(
+        "paper.md"
+    )
 
 
 def text_of(page: str) -> str:
@@ -202,16 +213,43 @@ def effect_of_pretraining_alone(task: str) -> str:
 
 def test_the_effect_of_pretraining_without_the_auxiliary_objective_is_measured():
     on_sst2 = effect_of_pretraining_alone("sst2").replace(" (", " points (")
-    assert f"{on_sst2} on SST-2 and {effect_of_pretraining_alone('cola')} on CoLA" in text_of("paper.md")
+    on_cola, on_stories = (effect_of_pretraining_alone(task) for task in ("cola", "story_cloze"))
+    text = text_of("paper.md")
+    assert f"{on_sst2} on SST-2, {on_cola} on CoLA and {on_stories} on Story Cloze" in text
 
 
-def test_the_effect_with_the_runs_that_failed_to_train_is_measured():
-    found = Cells([{**cell, "training": None} for cell in cells_of("cola")])
-    full, fresh, embeddings = (found.scores("cola", place) for place in ("full", "without_pretraining", 0))
-    assert len(fresh) == len(embeddings) == 10
+def test_the_effects_with_the_runs_that_failed_to_train_are_measured():
+    of_full, of_embeddings = [], []
+    for task in ("cola", "story_cloze"):
+        found = Cells([{**cell, "training": None} for cell in cells_of(task)])
+        full, fresh, embeddings = (found.scores(task, place) for place in ("full", "without_pretraining", 0))
+        assert len(fresh) == len(embeddings) == 10
+        of_full.append(in_words(difference(full, fresh)))
+        of_embeddings.append(in_words(difference(embeddings, fresh)))
     text = text_of("paper.md").replace("−", "-")
-    assert f"With them pre-training adds {in_words(difference(full, fresh))}" in text
-    assert f"the embeddings alone are at {in_words(difference(embeddings, fresh))}" in text
+    assert "With them pre-training adds {} on CoLA and {} on Story Cloze".format(*of_full) in text
+    assert "the embeddings alone are at {} and {}".format(*of_embeddings) in text
+
+
+def test_how_far_the_training_loss_of_story_cloze_falls_is_measured():
+    shares: dict[str, list[float]] = {}
+    for cell in cells_of("story_cloze"):
+        if training := cell.get("training"):
+            share = 100 - 100 * training["task_loss"] / training["loss_of_frequencies"]
+            shares.setdefault(cell["variant"], []).append(share)
+    falls = {variant: f"{min(of):.0f} to {max(of):.0f} %" for variant, of in shares.items()}
+    text = text_of("paper.md")
+    assert f"the training loss of the full method falls {falls['full']} below" in text
+    assert f"without pre-training {falls['without_pretraining']}, and with" in text
+    assert f"the embeddings alone {falls['transfer']}." in text
+    failed = [sum(share < 1 for share in shares[variant]) for variant in ("without_pretraining", "transfer")]
+    assert failed == [1, 2]
+
+
+def test_ngrams_of_the_endings_alone_are_measured():
+    scores = Cells(cells_of("story_cloze")).scores("story_cloze", "ngrams_of_last")
+    mean = fmean(of_seed[0] for of_seed in scores.values())
+    assert f"n-grams of the endings alone have {mean:.1f}" in text_of("paper.md")
 
 
 def test_the_difference_to_ngrams_without_the_auxiliary_objective_is_measured():
@@ -272,6 +310,19 @@ def test_the_scores_without_overlapping_rows_are_those_of_the_kept_answers():
     assert "full method {} (all rows: {})".format(*of_variant["full"]) in text
     assert "no pre-training {} ({})".format(*of_variant["without_pretraining"]) in text
     assert "n-grams {} ({})".format(*of_variant["ngrams"]) in text
+
+
+def test_the_scores_of_story_cloze_without_overlapping_rows_are_those_of_the_kept_answers():
+    of_split = [of for of in pages.newest("overlap")["results"] if of["task"] == "story_cloze" and of["ngram"] == 8]
+    (overlap,) = (of for of in of_split if of["split"] == "test")
+    cells = cells_of("story_cloze")
+    found = scores_without(cells, get_task("story_cloze"), "test", overlap["rows"], overlap["overlapping"])
+    of_variant = {of["variant"]: (f"{of['without']:.1f}", f"{of['with']:.1f}") for of in found}
+    text = text_of("paper.md")
+    assert f"Story Cloze's test without its {len(overlap['overlapping'])} rows" in text
+    assert "full method {} (all rows: {}), no".format(*of_variant["full"]) in text
+    assert "no pre-training {} ({}), n-grams".format(*of_variant["without_pretraining"]) in text
+    assert "n-grams {} ({}).".format(*of_variant["ngrams"]) in text
 
 
 def test_the_sentences_on_generation_on_a_gpu_are_measured():
