@@ -196,13 +196,28 @@ def test_the_page_has_each_effect(report, cells):
         assert f" {value} ({low} to {high})" in text, of
 
 
-def test_what_the_layers_add_is_measured():
-    ((report, _),) = OF_LAYERS
-    (effect,) = (of for of in report["effects"] if of["second"] == "embeddings alone")
-    low, high = effect["interval"]
-    assert f"together add {effect['difference']:.1f} ({low:.1f} to {high:.1f}) to the embeddings" in text_of(
-        "paper.md"
-    )
+def layers_of(task: str) -> Cells:
+    (found,) = (Cells(cells, (), 4) for report, cells in OF_LAYERS if report["measured"]["tasks"] == [task])
+    return found
+
+
+def added(task: str, higher: str | int, lower: str | int) -> str:
+    """What the layers up to the higher one add to those up to the lower one."""
+    found = layers_of(task)
+    return in_words(difference(found.scores(task, higher), found.scores(task, lower)))
+
+
+def test_what_the_layers_add_on_sst2_is_measured():
+    assert f"together add {added('sst2', 'full', 0)} to the embeddings" in text_of("paper.md")
+    means = [fmean(of[0] for of in layers_of("sst2").scores("sst2", place).values()) for place in pages.TRANSFERRED]
+    assert means == sorted(means)
+
+
+def test_what_the_layers_add_on_story_cloze_is_measured():
+    text = text_of("paper.md").replace("−", "-")
+    assert f"the second layer, which adds {added('story_cloze', 2, 1)} to the first" in text
+    assert f"all four less two are at {added('story_cloze', 'full', 2)}" in text
+    assert f"All less the embeddings are at {added('story_cloze', 'full', 0)} from four seeds" in text
 
 
 def effect_of_pretraining_alone(task: str) -> str:
