@@ -261,6 +261,26 @@ def test_how_far_the_training_loss_of_story_cloze_falls_is_measured():
     assert failed == [1, 2]
 
 
+def test_the_scores_of_six_epochs_are_measured():
+    found = Cells(pages.read_cells(max(pages.RESULTS.glob("????-??-??-epochs-story_cloze-cells.json.gz"))))
+    text = text_of("paper.md")
+    scores = {place: found.scores("story_cloze", place) for place in ("without_pretraining", "full")}
+    fresh, full = ([of_seed[0] for of_seed in scores[place].values()] for place in scores)
+    assert len(fresh) == len(full) == 5
+    assert f"{fmean(fresh):.1f} (least to greatest {min(fresh):.1f} to {max(fresh):.1f}; 60.0 in three)" in text
+    assert f"{fmean(full):.1f} ({min(full):.1f} to {max(full):.1f}; 71.0 in three)" in text
+    gain = in_words(difference(scores["full"], scores["without_pretraining"]))
+    assert f"worth {gain.replace(' (', ' points there (')}" in text
+    assert f"{gain.replace(' (', ' in six (')}, not 20" in text
+    assert f"{gain.split()[0]} with six epochs" in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+
+def test_six_epochs_have_the_settings_that_were_chosen_for_three():
+    of_three = {cell["variant"]: cell["ran_with"] for cell in cells_of("story_cloze") if "ran_with" in cell}
+    for cell in pages.read_cells(max(pages.RESULTS.glob("????-??-??-epochs-story_cloze-cells.json.gz"))):
+        assert cell["ran_with"] == {**of_three[cell["variant"]], "num_train_epochs": 6.0}
+
+
 def test_ngrams_of_the_endings_alone_are_measured():
     scores = Cells(cells_of("story_cloze")).scores("story_cloze", "ngrams_of_last")
     mean = fmean(of_seed[0] for of_seed in scores.values())
