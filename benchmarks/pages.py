@@ -204,6 +204,36 @@ def layers_table() -> str:
     return markdown_table(["", *CONDITION_HEADER, "added to the row above"], rows)
 
 
+def epochs_table() -> str:
+    """Scores without pre-training and of the full method, and their difference, in three epochs and in six."""
+    rows = []
+    for report, in_three in tuned_reports():
+        (key,) = report["measured"]["tasks"]
+        in_six = cells_of_six_epochs(key)
+        for epochs, cells in (("three", in_three), ("six", in_six)):
+            if cells:
+                rows.append([f"{COLUMNS[key].label}: {epochs} epochs", *scores_with_and_without_pretraining(cells, key)])
+    header = ["no pre-training", "trained", "full method", "trained", "pre-training is worth"]
+    return markdown_table(["", *header], rows)
+
+
+def cells_of_six_epochs(task: str) -> list[dict]:
+    """The runs with six epochs, with the settings that were chosen for three; empty if there are none."""
+    paths = sorted(RESULTS.glob(f"????-??-??-epochs-{task}-cells.json.gz"))
+    return read_cells(paths[-1]) if paths else []
+
+
+def scores_with_and_without_pretraining(cells: list[dict], key: str) -> list[str]:
+    """Both conditions' scores and numbers of seeds that trained, and what the full method has more."""
+    found = Cells(cells)
+    shown = []
+    for place in ("without_pretraining", "full"):
+        scores = [of_seed[0] for of_seed in found.scores(key, place).values()]
+        mean, least_to_greatest, trained = spread(scores)
+        shown += [f"{mean} ({least_to_greatest})", f"{trained} of {len(found.of(COLUMNS[key].task, place))}"]
+    return [*shown, difference_text(difference(found.scores(key, "full"), found.scores(key, "without_pretraining")))]
+
+
 def difference_text(estimate: Estimate) -> str:
     """A difference × 100 with its interval."""
     if estimate.interval is None:
@@ -952,6 +982,7 @@ def figure_text(figure: dict) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "tuned": tuned_table,
     "layers": layers_table,
+    "epochs": epochs_table,
     "decoder_objective": decoder_objective_table,
     "overlap": overlap_table,
     "conditions": conditions_table,

@@ -162,8 +162,8 @@ def test_the_sentence_on_pretraining_has_the_measured_effect(task, name):
     assert f"{lead:.1f} points" in readme
     assert "is within the error" in readme
     page = text_of("paper.md")
-    where = {"sst2": "points on SST-2", "story_cloze": "in three epochs"}[task]
-    assert f"{effect['difference']:.1f} {where} ({low:.1f} to {high:.1f})" in page
+    unit = {"sst2": " points", "story_cloze": ""}[task]
+    assert f"{effect['difference']:.1f}{unit} ({low:.1f} to {high:.1f}) and" in page
     assert f"{pages.TASKS[task]} {lead:.1f} " in page
 
 
@@ -279,45 +279,98 @@ def test_three_epochs_of_story_cloze_are_as_many_updates_as_the_page_says():
     assert f"three epochs are {3 * math.ceil(rows / batch)} updates" in text_of("paper.md")
 
 
-@pytest.fixture(scope="module")
-def six_epochs() -> list[dict]:
-    cells = pages.read_cells(max(pages.RESULTS.glob("????-??-??-epochs-story_cloze-cells.json.gz")))
-    assert len(cells) == 10
-    return cells
+WITH_SIX_EPOCHS = ("sst2", "cola", "story_cloze")
 
 
-def scores_of_story_cloze(cells: list[dict], place: str) -> list[float]:
-    return [of_seed[0] for of_seed in Cells(cells).scores("story_cloze", place).values()]
+def in_three_and_six_epochs(task: str) -> tuple[Cells, Cells]:
+    in_six = pages.cells_of_six_epochs(task)
+    assert len(in_six) == 10
+    return Cells(cells_of(task)), Cells(in_six)
 
 
-def test_the_scores_of_six_epochs_are_measured(six_epochs):
-    text = text_of("paper.md")
-    fresh, full = (scores_of_story_cloze(six_epochs, place) for place in ("without_pretraining", "full"))
-    assert len(fresh) == len(full) == 5
-    fresh_in_three, full_in_three = (
-        fmean(scores_of_story_cloze(cells_of("story_cloze"), place)) for place in ("without_pretraining", "full")
+def mean_of(found: Cells, task: str, place: str) -> float:
+    return fmean(of_seed[0] for of_seed in found.scores(task, place).values())
+
+
+@pytest.mark.parametrize("task", WITH_SIX_EPOCHS)
+def test_what_pretraining_is_worth_in_six_epochs_is_measured(task):
+    of_three, of_six = (
+        in_words(difference(found.scores(task, "full"), found.scores(task, "without_pretraining"))).replace("-", "−")
+        for found in in_three_and_six_epochs(task)
     )
-    spreads = [f"{min(scores):.1f} to {max(scores):.1f}" for scores in (fresh, full)]
-    assert f"{fmean(fresh):.1f} (least to greatest {spreads[0]}; {fresh_in_three:.1f} in three)" in text
-    assert f"{fmean(full):.1f} ({spreads[1]}; {full_in_three:.1f} in three)" in text
-    assert f"{fresh_in_three:.1f} in three epochs and {fmean(fresh):.1f} in six (above)" in text
-    assert f"gains {fmean(fresh) - fresh_in_three:.1f} points by the further epochs" in text
+    unit = " points (" if task == "sst2" else " ("
+    assert f"{of_three.replace(' (', unit)} and {of_six} on {pages.TASKS[task]}" in text_of("paper.md")
 
 
-def test_what_pretraining_is_worth_in_six_epochs_is_measured(six_epochs):
-    found = Cells(six_epochs)
-    scores = (found.scores("story_cloze", place) for place in ("full", "without_pretraining"))
-    gain = in_words(difference(*scores))
+def test_the_sentence_on_six_epochs_has_the_measured_effects():
+    gains = []
+    for task in ("sst2", "story_cloze"):
+        _, found = in_three_and_six_epochs(task)
+        gains.append(difference(found.scores(task, "full"), found.scores(task, "without_pretraining")).value)
+    assert "in six epochs with the same settings {:.1f} and {:.1f}.".format(*gains) in text_of_readme()
+
+
+def test_what_three_more_epochs_change_is_measured():
+    changes = {}
+    for task in ("sst2", "story_cloze"):
+        of_three, of_six = in_three_and_six_epochs(task)
+        changes[task] = [
+            mean_of(of_six, task, place) - mean_of(of_three, task, place) for place in ("without_pretraining", "full")
+        ]
     text = text_of("paper.md")
-    assert f"worth {gain.replace(' (', ' points there (')}" in text
-    assert gain.replace(" (", " in six (") in text
-    assert f"in six epochs with the same settings {gain.split()[0]})" in text_of_readme()
+    fresh, full = changes["story_cloze"]
+    assert f"its mean is {fresh:.1f} points higher. The full method's is {-full:.1f} lower" in text
+    fresh, full = changes["sst2"]
+    assert f"mean is {fresh:.1f} higher in six epochs and the full method's {-full:.1f} lower" in text
 
 
-def test_six_epochs_have_the_settings_that_were_chosen_for_three(six_epochs):
-    of_three = {cell["variant"]: cell["ran_with"] for cell in cells_of("story_cloze") if "ran_with" in cell}
-    for cell in six_epochs:
+def test_five_seeds_of_sst2_do_not_tell_what_three_more_epochs_change():
+    of_three, of_six = in_three_and_six_epochs("sst2")
+    for place in ("without_pretraining", "full"):
+        change = difference(of_six.scores("sst2", place), of_three.scores("sst2", place))
+        assert change.num_seeds == 5
+        low, high = change.interval
+        assert low < 0 < high
+
+
+def test_what_pretraining_is_worth_with_the_better_number_of_epochs_is_measured():
+    of_three, of_six = in_three_and_six_epochs("sst2")
+    full, fresh = of_three.scores("sst2", "full"), of_six.scores("sst2", "without_pretraining")
+    assert mean_of(of_three, "sst2", "full") > mean_of(of_six, "sst2", "full")
+    assert mean_of(of_six, "sst2", "without_pretraining") > mean_of(of_three, "sst2", "without_pretraining")
+    assert f"pre-training would be worth {in_words(difference(full, fresh))}" in text_of("paper.md")
+
+
+@pytest.mark.parametrize("task", WITH_SIX_EPOCHS)
+def test_six_epochs_have_the_settings_that_were_chosen_for_three(task):
+    of_three = {cell["variant"]: cell["ran_with"] for cell in cells_of(task) if "ran_with" in cell}
+    for cell in pages.cells_of_six_epochs(task):
         assert cell["ran_with"] == {**of_three[cell["variant"]], "num_train_epochs": 6.0}
+
+
+def fall_of_fresh_models(cells: list[dict]) -> str:
+    """How far the training loss of models without pre-training falls below that of the class frequencies."""
+    fresh = [cell["training"] for cell in cells if cell["variant"] == "without_pretraining"]
+    shares = [100 - 100 * training["task_loss"] / training["loss_of_frequencies"] for training in fresh]
+    return f"{min(shares):.0f} to {max(shares):.0f} %"
+
+
+def test_how_far_fresh_models_fall_in_six_epochs_is_measured():
+    text = text_of("paper.md")
+    of_stories, of_cola = (fall_of_fresh_models(pages.cells_of_six_epochs(task)) for task in ("story_cloze", "cola"))
+    assert f"In six its training loss falls {of_stories} below" in text
+    assert f"CoLA's fresh model falls {of_cola} below" in text
+    assert f"in six epochs, {fall_of_fresh_models(cells_of('cola'))} in three" in text
+
+
+@pytest.mark.parametrize("task", WITH_SIX_EPOCHS)
+def test_no_run_with_six_epochs_failed_to_train(task):
+    assert not any(has_failed(cell) for cell in pages.cells_of_six_epochs(task))
+
+
+def test_fresh_models_of_story_cloze_have_more_than_the_embeddings_of_earlier_runs():
+    means = [mean_of(found, "story_cloze", "without_pretraining") for found in in_three_and_six_epochs("story_cloze")]
+    assert "{:.1f} in three epochs and {:.1f} in six (above)".format(*means) in text_of("paper.md")
 
 
 def test_ngrams_of_the_endings_alone_are_measured():
