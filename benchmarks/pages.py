@@ -209,10 +209,10 @@ def epochs_table() -> str:
     rows = []
     for report, in_three in tuned_reports():
         (key,) = report["measured"]["tasks"]
-        in_six = cells_of_six_epochs(key)
-        for epochs, cells in (("three", in_three), ("six", in_six)):
-            if cells:
-                rows.append([f"{COLUMNS[key].label}: {epochs} epochs", *scores_with_and_without_pretraining(cells, key)])
+        if in_six := cells_of_six_epochs(key):
+            task = COLUMNS[key].label
+            rows.append([f"{task}: three epochs", *scores_with_and_without_pretraining(in_three, key)])
+            rows.append([f"{task}: six epochs", *scores_with_and_without_pretraining(in_six, key)])
     header = ["no pre-training", "trained", "full method", "trained", "pre-training is worth"]
     return markdown_table(["", *header], rows)
 
