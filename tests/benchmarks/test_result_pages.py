@@ -153,7 +153,7 @@ def test_the_picture_of_the_trials_has_each_score_and_rings_the_chosen_one():
 
 @pytest.mark.parametrize(("task", "name"), [("sst2", "4,000 rows of SST-2"), ("story_cloze", "Story Cloze")])
 def test_the_sentence_on_pretraining_has_the_measured_effect(task, name):
-    (report,) = (report for report, _ in TUNED if report["measured"]["tasks"] == [task])
+    report = report_of(task)
     effect = effect_of(report, "no pre-training")
     low, high = effect["interval"]
     lead = effect_of(report, "n-grams")["difference"]
@@ -175,14 +175,28 @@ def effect_of(report: dict, second: str) -> dict:
     return next(of for of in report["effects"] if (of["first"], of["second"]) == ("full method", second))
 
 
-def test_no_lead_over_ngrams_is_outside_the_error():
-    for report, _ in TUNED:
-        low, high = effect_of(report, "n-grams")["interval"]
+def report_of(task: str) -> dict:
+    (report,) = (report for report, _ in TUNED if report["measured"]["tasks"] == [task])
+    return report
+
+
+def test_ngrams_are_ahead_on_snli():
+    effect = effect_of(report_of("snli"), "n-grams")
+    low, high = effect["interval"]
+    assert high < 0
+    lead = f"{-effect['difference']:.1f}"
+    first = f"ahead of the 5 M Transformer by {lead} points (95 % interval {-high:.1f} to {-low:.1f})."
+    assert f"**On SNLI a linear model of n-grams is {first} On the other three tasks" in text_of("paper.md")
+    assert f"and on SNLI n-grams are ahead by {lead}: [the paper's experiments]" in text_of_readme()
+
+
+def test_no_other_lead_over_ngrams_is_outside_the_error():
+    tasks = sorted(report["measured"]["tasks"][0] for report, _ in TUNED)
+    assert tasks == ["cola", "snli", "sst2", "story_cloze"]
+    for task in ("cola", "sst2", "story_cloze"):
+        low, high = effect_of(report_of(task), "n-grams")["interval"]
         assert low < 0 < high
-    assert len(TUNED) == 3
-    assert "On all three tasks the lead of the 5 M Transformer over a linear model of n-grams is within" in text_of(
-        "paper.md"
-    )
+    assert "On the other three tasks the Transformer's lead over it is within the error: SST-2" in text_of("paper.md")
 
 
 def text_of(page: str) -> str:
@@ -242,6 +256,51 @@ def test_the_effect_of_pretraining_without_the_auxiliary_objective_is_measured()
     on_cola, on_stories = (effect_of_pretraining_alone(task) for task in ("cola", "story_cloze"))
     text = text_of("paper.md")
     assert f"{on_sst2} on SST-2, {on_cola} on CoLA and {on_stories} on Story Cloze" in text
+
+
+def test_the_fresh_models_of_snli_alone_were_tuned_with_the_auxiliary_objective():
+    lm_coefs = {}
+    for report, cells in TUNED:
+        (task,) = report["measured"]["tasks"]
+        runs = [cell for cell in cells if cell["variant"] == "without_pretraining"]
+        (lm_coefs[task],) = {cell["ran_with"]["lm_coef"] for cell in runs}
+    assert lm_coefs == {"cola": 0.0, "snli": 0.5, "sst2": 0.0, "story_cloze": 0.0}
+    text = text_of("paper.md")
+    assert "On SST-2, CoLA and Story Cloze the model without pre-training was tuned to λ = 0" in text
+    assert "On SNLI it was tuned to λ = 0.5" in text
+
+
+def test_the_rates_of_snli_with_and_without_the_auxiliary_objective_are_those_of_the_page():
+    conditions = {of["variant"]: of for of in report_of("snli")["tuning"]}
+    rates = [conditions[name]["chosen"]["learning_rate"] for name in ("full", "without_auxiliary")]
+    assert rates == [1e-3, 1e-4]
+    trials = conditions["without_auxiliary"]["trials"]
+    assert min(trial["learning_rate"] for trial in trials) == 1e-4
+    scores = [trial["score"] for trial in trials if trial["learning_rate"] <= 1e-3]
+    text = text_of("paper.md")
+    assert "has its best rate at 1e-4, the lowest tried" in text
+    assert f"Its trials from 1e-4 to 1e-3 differ by {max(scores) - min(scores):.1f} points at most" in text
+    assert "The two sides have other rates there, 1e-3 and 1e-4." in text
+
+
+def test_what_the_hypotheses_of_snli_alone_give_away_is_measured():
+    found = Cells(cells_of("snli"))
+    places = ("ngrams_of_last", "without_auxiliary", "without_pretraining", 0)
+    of_hypotheses, without_auxiliary, fresh, embeddings = (found.scores("snli", place) for place in places)
+    for lower in (fresh, embeddings):
+        assert difference(of_hypotheses, lower).interval[0] > 0
+    low, high = difference(of_hypotheses, without_auxiliary).interval
+    assert low < 0 < high
+    text = text_of("paper.md")
+    alone = f"{mean_of(found, 'snli', 'ngrams_of_last'):.1f}"
+    assert f"n-grams of the hypothesis alone have {alone}. That is more than" in text
+    assert f"and {alone} on SNLI from the hypothesis alone" in text
+    assert f"not told from the {mean_of(found, 'snli', 'without_auxiliary'):.1f} of the model without the" in text
+
+
+def test_no_run_of_sst2_or_snli_failed_to_train():
+    assert not any(has_failed(cell) for task in ("sst2", "snli") for cell in cells_of(task))
+    assert "No run of SST-2 or SNLI failed." in text_of("paper.md")
 
 
 def test_the_effects_with_the_runs_that_failed_to_train_are_measured():
@@ -443,15 +502,15 @@ def test_the_scores_without_overlapping_rows_are_those_of_the_kept_answers():
     assert "n-grams {} ({})".format(*of_variant["ngrams"]) in text
 
 
-def test_the_scores_of_story_cloze_without_overlapping_rows_are_those_of_the_kept_answers():
-    of_split = [of for of in pages.newest("overlap")["results"] if of["task"] == "story_cloze" and of["ngram"] == 8]
-    (overlap,) = (of for of in of_split if of["split"] == "test")
-    of_variant = without_rows("story_cloze", overlap, overlap["overlapping"])
-    text = text_of("paper.md")
-    assert f"Story Cloze's test without its {len(overlap['overlapping'])} rows" in text
-    assert "full method {} (all rows: {}), no".format(*of_variant["full"]) in text
-    assert "no pre-training {} ({}), n-grams".format(*of_variant["without_pretraining"]) in text
-    assert "n-grams {} ({}).".format(*of_variant["ngrams"]) in text
+@pytest.mark.parametrize("task", ["story_cloze", "snli"])
+def test_the_scores_of_a_test_set_without_overlapping_rows_are_those_of_the_kept_answers(task):
+    of_task = [of for of in pages.newest("overlap")["results"] if of["task"] == task and of["ngram"] == 8]
+    (overlap,) = (of for of in of_task if of["split"] == "test")
+    of_variant = without_rows(task, overlap, overlap["overlapping"])
+    rows = f"{pages.TASKS[task]}'s test without its {len(overlap['overlapping'])} rows that have an 8-gram: "
+    shown = [of_variant[name] for name in ("full", "without_pretraining", "ngrams")]
+    scores = "full method {} (all rows: {}), no pre-training {} ({}), n-grams {} ({}).".format(*sum(shown, ()))
+    assert rows + scores in text_of("paper.md")
 
 
 def test_the_sentences_on_generation_on_a_gpu_are_measured():
