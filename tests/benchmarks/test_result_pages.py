@@ -338,7 +338,7 @@ def test_three_epochs_of_story_cloze_are_as_many_updates_as_the_page_says():
     assert f"three epochs are {3 * math.ceil(rows / batch)} updates" in text_of("paper.md")
 
 
-WITH_SIX_EPOCHS = ("sst2", "cola", "story_cloze")
+WITH_SIX_EPOCHS = ("sst2", "cola", "story_cloze", "snli")
 
 
 def in_three_and_six_epochs(task: str) -> tuple[Cells, Cells]:
@@ -390,6 +390,18 @@ def test_five_seeds_of_sst2_do_not_tell_what_three_more_epochs_change():
         assert change.num_seeds == 5
         low, high = change.interval
         assert low < 0 < high
+
+
+def test_what_three_more_epochs_cost_on_snli_is_measured():
+    of_three, of_six = in_three_and_six_epochs("snli")
+    fresh, full = (
+        difference(of_three.scores("snli", place), of_six.scores("snli", place))
+        for place in ("without_pretraining", "full")
+    )
+    assert fresh.num_seeds == full.num_seeds == 5
+    assert min(fresh.interval[0], full.interval[0]) > 0
+    of_fresh = in_words(fresh).replace(" (", " points (")
+    assert f"{of_fresh} without pre-training and {in_words(full)} with the full method" in text_of("paper.md")
 
 
 def test_what_pretraining_is_worth_with_the_better_number_of_epochs_is_measured():
