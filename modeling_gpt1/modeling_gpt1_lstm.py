@@ -60,16 +60,16 @@ class GPT1LSTMStateLayer(DynamicLayer):
 
 
 def has_lstm_of_autocast() -> bool:
-    """Whether the CPU can run an LSTM in the type of autocast; true without autocast.
+    """Whether the CPU can train an LSTM in the type of autocast; true without autocast.
 
     On a CPU without AVX-512, torch asks oneDNN for an LSTM in bfloat16 that oneDNN does not have, and raises an error.
+    In float16 it does so even on CPUs with AVX-512 FP16, so that no CPU is taken to have that one.
     """
     is_built_with_onednn = torch._C._has_mkldnn
     if not torch.is_autocast_enabled("cpu") or not is_built_with_onednn:
         return True
-    if torch.get_autocast_dtype("cpu") == torch.float16:
-        return torch.ops.mkldnn._is_mkldnn_fp16_supported()
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    is_bfloat16 = torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return is_bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 class GPT1LSTMLayer(GradientCheckpointingLayer):
