@@ -430,7 +430,7 @@ def test_how_far_fresh_models_fall_in_six_epochs_is_measured():
     text = text_of("paper.md")
     of_stories, of_cola = (fall_of_fresh_models(pages.cells_of_six_epochs(task)) for task in ("story_cloze", "cola"))
     assert f"In six its training loss falls {of_stories} below" in text
-    assert f"CoLA's fresh model falls {of_cola} below" in text
+    assert f"The training loss of CoLA's fresh model falls {of_cola} below" in text
     assert f"in six epochs, {fall_of_fresh_models(cells_of('cola'))} in three" in text
 
 
