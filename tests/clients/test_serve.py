@@ -442,9 +442,8 @@ def test_columns_that_are_not_read_may_hold_anything(classify):
     labels = [{"label": 7}, {"label": "x"}, {"label": [1]}]
     first, *others = classify([READABLE | label for label in labels])
     for record in others:
-        assert record["label"] == first["label"]
         # Equal rows of one batch may differ in their last bits.
-        assert record["scores"] == pytest.approx(first["scores"], rel=1e-5)
+        assert record == {**first, "scores": pytest.approx(first["scores"], rel=1e-6)}
 
 
 def test_rows_without_the_column_are_refused(tmp_path):
