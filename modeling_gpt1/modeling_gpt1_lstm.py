@@ -63,7 +63,7 @@ def has_lstm_of_autocast() -> bool:
     """Whether the CPU can train an LSTM in the type of autocast; true without autocast.
 
     On a CPU without AVX-512, torch asks oneDNN for an LSTM in bfloat16 that oneDNN does not have, and raises an error.
-    In float16 it does so even on CPUs with AVX-512 FP16, so that no CPU is taken to have that one.
+    In float16 it was seen to fail even on a CPU with AVX-512 FP16, so float16 counts as missing on every CPU.
     """
     is_built_with_onednn = torch._C._has_mkldnn
     if not torch.is_autocast_enabled("cpu") or not is_built_with_onednn:
