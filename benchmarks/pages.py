@@ -18,7 +18,8 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from modeling_gpt1.reproduction.grid import read_cells
-from modeling_gpt1.reproduction.scores import Estimate, difference
+from modeling_gpt1.reproduction.published import PUBLISHED
+from modeling_gpt1.reproduction.scores import Estimate, Scores, difference
 from modeling_gpt1.reproduction.tables import COLUMNS, LABELS, Cells
 
 if TYPE_CHECKING:
@@ -204,6 +205,74 @@ def layers_table() -> str:
     return markdown_table(["", *CONDITION_HEADER, "added to the row above"], rows)
 
 
+# What the paper's tables and figures say of one setting against another.
+AGREEMENT = (
+    ("Pre-training helps", "full", "without_pretraining"),
+    ("The auxiliary objective costs a little on small tasks and helps on inference", "full", "without_auxiliary"),
+    ("The embeddings alone already help", 0, "without_pretraining"),
+    ("All layers help more than the embeddings alone", "full", 0),
+    ("Not in the paper: full method less n-grams", "full", "ngrams"),
+    ("Not in the paper: full method less n-grams of the last text alone", "full", "ngrams_of_last"),
+    ("Not in the paper: no auxiliary objective less n-grams", "without_auxiliary", "ngrams"),
+    ("Not in the paper: no pre-training less n-grams", "without_pretraining", "ngrams"),
+)
+
+
+def agreement_table() -> str:
+    """What the paper says, with its figures where table 5 has them, beside the differences of the tuned conditions."""
+    of_tasks = tuned_cells()
+    rows = []
+    for claim, first, second in AGREEMENT:
+        of_paper = [
+            f"{COLUMNS[key].label} {published_difference(key, first, second)}"
+            for key in of_tasks
+            if published_difference(key, first, second)
+        ]
+        row = [f"{claim}: {', '.join(of_paper)}" if of_paper else claim]
+        row += [effect_text(found.scores(key, first), found.scores(key, second)) for key, found in of_tasks.items()]
+        rows.append(row)
+    return markdown_table(["", *(COLUMNS[key].label for key in of_tasks)], rows)
+
+
+def tuned_cells() -> dict[str, Cells]:
+    """The tuned runs by their column of the tables."""
+    found = {}
+    for report, cells in tuned_reports():
+        (key,) = report["measured"]["tasks"]
+        found[key] = Cells(cells, (), report["models"][0]["config"]["num_hidden_layers"])
+    return found
+
+
+def published_difference(key: str, first: str | int, second: str | int) -> str:
+    """A difference of two rows of the paper's table 5; empty if it lacks one."""
+    scores = [PUBLISHED["table-5"].get(str(row), {}).get(key) for row in (first, second)]
+    if None in scores:
+        return ""
+    return f"{scores[0] - scores[1]:.1f}".replace("-", "−")
+
+
+def effect_text(first: Scores, second: Scores) -> str:
+    """A difference × 100 with its interval and the number of seeds that both sides have."""
+    if not first or not second:
+        return "–"
+    found = difference(first, second)
+    value, low, high = (f"{number:.1f}".replace("-", "−") for number in (found.value, *found.interval))
+    return f"{value} ({low} to {high}), {found.num_seeds} seeds"
+
+
+def worth_table() -> str:
+    """What pre-training is worth in three epochs and in six, and the full method's lead over n-grams."""
+    rows = []
+    for key, found in tuned_cells().items():
+        row = [COLUMNS[key].label, effect_text(found.scores(key, "full"), found.scores(key, "without_pretraining"))]
+        in_six = Cells(cells_of_six_epochs(key))
+        row.append(effect_text(in_six.scores(key, "full"), in_six.scores(key, "without_pretraining")))
+        row.append(effect_text(found.scores(key, "full"), found.scores(key, "ngrams")))
+        rows.append(row)
+    header = ["pre-training is worth, three epochs", "six epochs, settings of three", "full method less n-grams"]
+    return markdown_table(["", *header], rows)
+
+
 def epochs_table() -> str:
     """Scores without pre-training and of the full method, and their difference, in three epochs and in six."""
     rows = []
@@ -304,7 +373,7 @@ def draw_tuned(figure: Figure) -> None:
     """Differences of two conditions, each tuned, with their 95 % intervals over seeds and rows."""
     by_pair: dict[str, list[dict]] = {}
     for report, _ in tuned_reports():
-        for effect in report["effects"]:
+        for effect in (of for of in report["effects"] if of["difference"] is not None):
             by_pair.setdefault(f"{effect['first']} − {effect['second']}", []).append(effect)
     groups = {}
     for pair, effects in by_pair.items():
@@ -980,7 +1049,9 @@ def figure_text(figure: dict) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "worth": worth_table,
     "tuned": tuned_table,
+    "agreement": agreement_table,
     "layers": layers_table,
     "epochs": epochs_table,
     "decoder_objective": decoder_objective_table,

@@ -24,6 +24,7 @@ PAPER_TASKS = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "sn
 PRETRAIN = "pretrain"  # as a model: it is pre-trained here
 REHEARSAL = "rehearsal"  # its folder in the output folder
 REHEARSED_ROWS = 16  # that it evaluates
+REHEARSED_BASELINE_ROWS = 1000  # that a linear model is fitted to: all rows of a large task take an hour
 # The flags whose words are those of another command, with the flags that every cell sets itself.
 OF_PRETRAIN = ("family", "output_dir", "resume_from_checkpoint", "push_to_hub", "config")
 OF_FINETUNE = (

@@ -1,7 +1,8 @@
 """Baselines beside every task, by scikit-learn: what a linear model of n-grams scores on the same rows.
 
 Two inputs are given to it. `ngrams` has all texts of a row. `ngrams_of_last` has the last alone, which should not
-suffice: the hypothesis without its premise, or the endings without their story. What it scores, the rows give away.
+suffice: the hypothesis without its premise, or the endings without their story. A score above chance shows what the
+rows give away.
 
 A feature is a word or two neighbouring words, with where they stand: in the last text, in those before it, in both,
 or in the last alone. Of pairs without an order it is in both or in one. The share of common words is a feature, too,
@@ -165,6 +166,7 @@ def score_baseline(
     inputs = Inputs(task, variant == "ngrams_of_last")
     first_metric = task.metrics[0]
     training, held_out = cut(training_rows, task)
+    held_out = drawn(held_out, settings, "eval", seed)  # as many as the trials of fine-tuning are scored on
     few = drawn(training, settings, "train", seed)
     held_out_scores = {}
     for penalty in PENALTIES:

@@ -20,8 +20,8 @@ from tokenization.rows.labels import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
-from .arguments import PRETRAIN, VARIANTS, ReproduceArguments, as_settings, behind
-from .baselines import baselines_of, score_baseline
+from .arguments import PRETRAIN, REHEARSED_BASELINE_ROWS, VARIANTS, ReproduceArguments, as_settings, behind
+from .baselines import PENALTIES, baselines_of, score_baseline
 from .models import data_fingerprint, load_config, model_fingerprint, model_name, read_json, text_fingerprint
 from .training_rows import CUT_RULE, drawn, load_training_rows, loss_of_frequencies, loss_of_last_epoch, write_cut
 from .tuning import TUNING_SEED, Condition, Trial, trials_of
@@ -210,6 +210,9 @@ def baseline_cells(arguments: ReproduceArguments, seed: int) -> Iterator[Cell]:
     of_rows = {name: settings[name] for name in ROW_SETTINGS if name in settings}
     if "max_eval_samples" in of_rows:
         of_rows.setdefault("max_predict_samples", of_rows["max_eval_samples"])
+    if arguments.rehearse is not None:
+        limit = int(of_rows.get("max_train_samples", REHEARSED_BASELINE_ROWS))
+        of_rows["max_train_samples"] = str(min(limit, REHEARSED_BASELINE_ROWS))
     for task in tasks_of(arguments):
         for variant in baselines_of(get_task(task)):
             facts = {
@@ -222,6 +225,7 @@ def baseline_cells(arguments: ReproduceArguments, seed: int) -> Iterator[Cell]:
                 "lm_coef": None,
                 "data": data_of(arguments, get_task(task)),
                 "cut": CUT_RULE,
+                "penalties": list(PENALTIES),
             }
             run = partial(fit_baseline, arguments.data_dir, task, variant, seed, of_rows)
             yield Cell(f"{task}-{variant}-seed{seed}", facts, {"model": "n-grams"}, run)

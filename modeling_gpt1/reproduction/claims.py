@@ -18,19 +18,22 @@ from .tables import AVERAGES, COLUMNS, PARTS, Cells
 
 RULES = [
     "Two settings are compared by the difference of their mean scores at the seeds that both have. Its 95 % interval "
-    "counts the error of the seeds and that of the rows, which all seeds share; 1000 resamples measure it. It counts, "
-    "too, that a few seeds tell little of their spread (Behrens and Fisher), and that seeds which happen to agree "
-    "vary at least by what rows and seeds do together. Fewer than three seeds decide nothing, nor do runs that kept "
-    "no answers. All of it is about one pre-trained checkpoint: how another pre-training would end is in no interval.",
+    "includes the error of the seeds and that of the rows, which all seeds share; 1000 resamples measure it. It "
+    "includes, too, that a few seeds show little of their spread (Behrens and Fisher), and that seeds which happen to "
+    "agree vary at least by what rows and seeds do together. Fewer than three seeds decide nothing, nor do runs that "
+    "kept no answers to the same rows. All of it is about one pre-trained checkpoint: how another pre-training would "
+    "end is in no interval.",
     "A run fails to train if its training loss does not end 1 % below that of the class frequencies. It is an outcome "
-    "of its own: counted beside the mean, and in no mean or difference. An average is over scores of one kind: "
-    "accuracy, correlation or F1.",
-    "A comparison counts if its p value is below 0.05, by Holm's correction over all comparisons of a claim. A claim "
-    "holds if all of its comparisons support it. It does not hold if none supports it and at least one contradicts "
-    "it. It is mixed if some support and some contradict it. Everything else is undecided.",
+    "of its own: counted beside the mean, and in no mean or difference. Where no seed trained with both settings, "
+    "their comparison neither supports nor contradicts. An average is over scores of one kind: accuracy, correlation "
+    "or F1.",
+    "A comparison is significant if its p value is below 0.05, by Holm's correction over all comparisons of a claim; "
+    "only then does it support or contradict. A claim holds if all of its comparisons support it. It does not hold if "
+    "none supports it and at least one contradicts it. It is mixed if some support and some contradict it. Everything "
+    "else is undecided.",
     "Of zero-shot curves the last third of the checkpoints is compared with the first, or with another model's; only "
-    "the error of the rows counts. One curve varies more than another if half its mean squared change from checkpoint "
-    "to checkpoint exceeds the other's and the rows' variance together, by an F test.",
+    "the error of the rows is included. One curve varies more than another if half its mean squared change from "
+    "checkpoint to checkpoint exceeds the other's and the rows' variance together, by an F test.",
 ]
 
 # In table 5 the auxiliary objective helps on every data set with more rows than this. Of the others it helps only RTE.
@@ -80,8 +83,10 @@ def show_p(p: float | None) -> str:
 
 def compare(label: str, first: Scores, second: Scores, failed: int = 0) -> Comparison:
     """Compares the means of the first and the second at the seeds that both have; `failed` runs are in neither."""
+    if not first or not second:
+        return Comparison(f"{label} no difference, no seed trained with both settings", 0.0, None)
     found = difference(first, second)
-    certainty = "no answers kept"
+    certainty = "no answers to the same rows kept"
     if found.num_seeds < FEWEST_SEEDS:
         certainty = f"fewer than {FEWEST_SEEDS} seeds decide nothing"
     elif found.interval is not None:
@@ -97,7 +102,8 @@ def compare(label: str, first: Scores, second: Scores, failed: int = 0) -> Compa
 def compare_tasks(cells: Cells, other: str, wanted: Callable[[str], bool] = lambda column: True) -> list[Comparison]:
     """The full method against another row of table 5, in each wanted column, the smallest data set first."""
     both = {key: (cells.scores(key, "full"), cells.scores(key, other)) for key in COLUMNS if key not in PARTS}
-    keys = sorted((key for key in both if all(both[key]) and wanted(key)), key=cells.training_rows)
+    keys = [key for key in both if wanted(key) and all(cells.seeds(key, row) for row in ("full", other))]
+    keys.sort(key=cells.training_rows)
     failed = {key: len(cells.failed(key, "full")) + len(cells.failed(key, other)) for key in keys}
     return [compare(COLUMNS[key].label, *both[key], failed[key]) for key in keys]
 
@@ -106,21 +112,25 @@ def compare_averages(cells: Cells, other: str) -> list[Comparison]:
     """The full method's averages, one of each kind of score, against those of another row of table 5."""
     comparisons = []
     for key, (label, _) in AVERAGES.items():
-        ours, theirs = cells.scores(key, "full"), cells.scores(key, other)
-        if ours and theirs:
-            names = ", ".join(COLUMNS[averaged].label for averaged in cells.averaged[key])
-            comparisons.append(compare(f"{label} of {names}:", ours, theirs))
+        averaged = cells.averaged[key]
+        if averaged and all(cells.seeds(key, row) for row in ("full", other)):
+            names = ", ".join(COLUMNS[of_task].label for of_task in averaged)
+            failed = sum(len(cells.failed(of_task, row)) for of_task in averaged for row in ("full", other))
+            ours, theirs = cells.scores(key, "full"), cells.scores(key, other)
+            comparisons.append(compare(f"{label} of {names}:", ours, theirs, failed))
     return comparisons
 
 
 def compare_layers(cells: Cells, pairs: Callable[[Iterable[int]], Iterable[tuple[int, int]]]) -> list[Comparison]:
     """Numbers of transferred layers against others, of the tasks that have both."""
-    return [
-        compare(f"{task}, {more} layers against {fewer}:", curve[more], curve[fewer])
-        for task, curve in cells.transfer().items()
-        for more, fewer in pairs(curve)
-        if more in curve and fewer in curve
-    ]
+    comparisons = []
+    for key, curve in cells.transfer().items():
+        for more, fewer in pairs(curve):
+            if more in curve and fewer in curve:
+                label = f"{COLUMNS[key].label}, {more} layers against {fewer}:"
+                failed = sum(len(cells.failed(key, cells.place_of_layers(number))) for number in (more, fewer))
+                comparisons.append(compare(label, curve[more], curve[fewer], failed))
+    return comparisons
 
 
 def steps(curve: Iterable[int]) -> Iterable[tuple[int, int]]:

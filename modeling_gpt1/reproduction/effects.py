@@ -38,7 +38,8 @@ class Effect:
     label: str
     first: str
     second: str
-    value: float
+    value: float | None
+    """None if no seed trained with both settings."""
     interval: tuple[float, float] | None
     """Over rows and seeds; None with fewer than three seeds or without answers."""
     seeds: int
@@ -51,7 +52,7 @@ class Effect:
             "task": self.label,
             "first": self.first,
             "second": self.second,
-            "difference": round(self.value, 4),
+            "difference": None if self.value is None else round(self.value, 4),
             "interval": None if self.interval is None else [round(end, 4) for end in self.interval],
             "seeds": self.seeds,
             "rows": self.rows,
@@ -66,21 +67,21 @@ def effects_of(cells: Cells) -> list[Effect]:
         for key, column in COLUMNS.items():
             if key in PARTS and cells.scores(PARTS[key], first):
                 continue  # the whole stands for its parts
-            ours, theirs = cells.scores(key, first), cells.scores(key, second)
-            if not ours or not theirs:
-                continue
-            estimate = difference(ours, theirs)
-            if estimate.num_seeds == 0:
+            if not cells.seeds(key, first) & cells.seeds(key, second):
                 continue  # runs of different seeds, so of different training rows
+            estimate = None
+            ours, theirs = cells.scores(key, first), cells.scores(key, second)
+            if ours.keys() & theirs.keys():
+                estimate = difference(ours, theirs)
             baselines = cells.baselines(key)
             found.append(
                 Effect(
                     label=column.label,
                     first=SHORT[first],
                     second=SHORT[second],
-                    value=estimate.value,
-                    interval=estimate.interval if estimate.decides else None,
-                    seeds=estimate.num_seeds,
+                    value=None if estimate is None else estimate.value,
+                    interval=estimate.interval if estimate is not None and estimate.decides else None,
+                    seeds=0 if estimate is None else estimate.num_seeds,
                     rows=None if baselines is None else baselines["rows"],
                     failed=len(cells.failed(key, first)) + len(cells.failed(key, second)),
                 )

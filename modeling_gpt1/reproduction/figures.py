@@ -33,13 +33,16 @@ def point(x: float, y: float, lowest: float, highest: float) -> dict:
 
 
 def figure_2_left(cells: Cells) -> dict:
-    splits = {column.label: cells.split(column) for column in COLUMNS.values()}
     panels = {}
-    for name, curve in cells.transfer().items():
-        found = {number: describe_scores(scores) for number, scores in curve.items()}
-        points = [point(number, *(of[key] for key in ("median", "lowest", "highest"))) for number, of in found.items()]
-        note = f"{splits[name]} split; bars from the lowest to the highest seed"
-        panels[name] = {"note": note, "curves": {"Transformer": points}}
+    for key, curve in cells.transfer().items():
+        found = {number: describe_scores(scores) for number, scores in curve.items() if scores}
+        points = [point(number, of["median"], of["lowest"], of["highest"]) for number, of in found.items()]
+        note = f"{cells.split(COLUMNS[key])} split; bars from the lowest to the highest seed"
+        failed = {number: len(cells.failed(key, cells.place_of_layers(number))) for number in curve}
+        told = [f"{of} of {of + len(curve[number])} with {number}" for number, of in failed.items() if of]
+        if told:
+            note += f"; runs that failed to train, by the number of layers: {', '.join(told)}"
+        panels[COLUMNS[key].label] = {"note": note, "curves": {"Transformer": points}}
     return {
         "id": "figure-2-left",
         "title": "Figure 2, left: layers transferred from pre-training",
@@ -89,12 +92,19 @@ def tuning_curves(tuning: Sequence[Mapping]) -> dict:
                 rate = exactly(condition["chosen"]["learning_rate"])
                 note += f"; chosen: {rate}, {name_of_settings(condition['chosen'])}"
                 note += where_it_stands(condition)
+            if diverged := sum(trial["score"] is None for trial in condition["trials"]):
+                note += f"; {diverged} diverged and {'has' if diverged == 1 else 'have'} no point"
+            failed = [trial for trial in condition["trials"] if trial["failed"] and trial["score"] is not None]
+            if failed:
+                told = [f"{exactly(trial['learning_rate'])} ({name_of_settings(trial)})" for trial in failed]
+                note += f"; failed to train: {', '.join(told)}"
             panels[f"{LABELS.get(task, task)}: {name_of_condition(variant)}"] = {"note": note, "curves": curves}
     return {
         "id": "tuning",
         "title": "Tuning",
-        "caption": "Score on a part of the training rows against the learning rate, one run each. The best one's "
-        "settings are those of the seeds. A curve has the points of one warm-up and, where layers start fresh, one λ.",
+        "caption": "Score on a part of the training rows against the learning rate, one run each. The seeds have the "
+        "settings of the best run that trained. A curve has the points of one warm-up and, where layers start fresh, "
+        "one λ.",
         "x_label": "learning rate",
         "y_label": "held-out score × 100",
         "x_scale": "powers",

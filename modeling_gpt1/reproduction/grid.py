@@ -1,9 +1,9 @@
 """Runs the unfinished cells of the experiments and writes the report of the finished ones.
 
-Each cell runs once, in its own processes, and is kept as a file. The file's name has a digest of everything that
-decides the result: the settings, the model's files and the checksums of the data. It is written by a single rename
-after the cell has succeeded, so a run killed at any moment leaves either a finished cell or none. A lock per cell lets
-several commands share a folder.
+Each cell runs once, in its own processes, and is kept as a file. The file's name has a digest of what decides the
+result: the settings, the model's files and the checksums of local data. The versions of the packages are no part of
+the name, but stand in the file. It is written by a single rename after the cell has succeeded, so a run killed at any
+moment leaves either a finished cell or none. A lock per cell lets several commands share a folder.
 """
 
 import gzip
@@ -31,6 +31,7 @@ from filelock import FileLock, Timeout
 from tokenization import get_task
 from tokenization.errors import UserError
 
+from ..hub.card import versions
 from ..inference.devices import accelerator_name, default_device
 from ..storage.writing import write_atomically
 from ..training.checkpoint import DIVERGED
@@ -75,21 +76,25 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
     if arguments.tune:
         trials = {condition: tuning_cells(arguments, condition) for condition in conditions_of(arguments)}
     trial_cells = [cell for of_condition in trials.values() for cell in of_condition.values()]
-    if not arguments.only_report:
-        store.run_all(trial_cells, lambda: None)
-    tunings = [read_tuning(condition, of_condition, store.read) for condition, of_condition in trials.items()]
-    chosen = {tuning.condition: tuning.best for tuning in tunings if tuning.best is not None}
-    cells = plan(arguments, chosen if arguments.tune else None)
+
+    def planned() -> tuple[list[Tuning], list[Cell]]:
+        """The trials that are finished, and the cells whose settings they have chosen."""
+        tunings = [read_tuning(condition, of_condition, store.read) for condition, of_condition in trials.items()]
+        chosen = {tuning.condition: tuning.best for tuning in tunings if tuning.best is not None}
+        return tunings, plan(arguments, chosen if arguments.tune else None)
 
     def write_if_possible() -> None:
         try:
-            write_reports(arguments, command, cells, tunings, store)
+            write_reports(arguments, command, *planned(), store)
         except Exception as error:  # must not end hours of runs; whatever the error is, it appears again at the end
             print(f"The report could not be written: {type(error).__name__}: {error}", flush=True)
 
     if not arguments.only_report:
+        store.run_all(trial_cells, write_if_possible)
+        _, cells = planned()
         store.run_all(cells, write_if_possible)
-    print(write_reports(arguments, command, cells, tunings, store))
+    tunings, cells = planned()
+    print(write_reports(arguments, command, tunings, cells, store))
     if store.failures:
         every = [*trial_cells, *cells]
         names = ", ".join(cell.name for cell in every if cell.key in store.failures)
@@ -174,6 +179,7 @@ class CellStore:
         machine = accelerator or processor_name()
         content = {**cell.facts, **cell.about, **result, "seconds": seconds, "machine": machine}
         content["commands"] = told_commands
+        content["versions"] = versions()
         write_json(self.place("cells", f"{cell.key}.json"), content)
         for left in self.place("work").glob(f"{cell.key}-*"):  # of attempts that were killed
             shutil.rmtree(left, ignore_errors=True)
@@ -269,33 +275,41 @@ def check_memory(rehearsal: Path, jobs: int) -> None:
 
 
 def write_reports(
-    arguments: ReproduceArguments, command: list[str], cells: list[Cell], tunings: list[Tuning], store: CellStore
+    arguments: ReproduceArguments, command: list[str], tunings: list[Tuning], cells: list[Cell], store: CellStore
 ) -> str:
     """Writes the report of the finished cells to the output folder. Returns a line that says so.
 
     It is report.json and report.html, and beside them the cells themselves with the answer to each row, in
-    cells.json.gz, so that anybody can recompute the report.
+    cells.json.gz, so that anybody can recompute the report. Without any finished cell or trial an earlier report
+    stays.
     """
     results = [(cell, store.read(cell)) for cell in cells]
     finished = [result for _, result in results if result]
-    if arguments.only_report and not finished:
+    is_empty = not finished and not any(tuning.trials for tuning in tunings)
+    if arguments.only_report and is_empty:
         raise UserError(
             f"No cell in {store.folder} has these settings, so its report is left as it is. Repeat the flags of the "
             f"command that ran them, or pass --config {store.folder / 'reproduce_run.yaml'} --only_report true for "
             "those of the latest."
         )
+    if is_empty and store.place("", "report.json").is_file():
+        return f"No cell is finished, so {store.folder / 'report.html'} is left as it is."
     unfinished = [
         {**cell.facts, **cell.about, "reason": store.failures.get(cell.key, "not run yet").splitlines()[0]}
         for cell, result in results
         if not result
     ]
-    unfinished += [missing for tuning in tunings if tuning.best is None for missing in waiting(arguments, tuning)]
+    waiting = [tuning for tuning in tunings if tuning.best is None]
+    unfinished += [missing for tuning in waiting for missing in cells_without_settings(arguments, tuning)]
     runs = {arguments.model: arguments.checkpoints, arguments.lstm_model: arguments.lstm_checkpoints}
     machines = Counter(cell["machine"] for cell in finished if "machine" in cell)
     ran_on = ", ".join(f"{name} ({number})" for name, number in machines.most_common())
     about_machine = environment()
     if ran_on:
         about_machine["cells_ran_on"] = ran_on
+    made_with = Counter(cell["versions"] for cell in finished if "versions" in cell)
+    if len(made_with) > 1:  # cells are kept when a package is upgraded
+        about_machine["cells_made_with"] = "; ".join(f"{names} ({n})" for names, n in made_with.most_common())
     report = build_report(
         finished,
         unfinished,
@@ -308,13 +322,22 @@ def write_reports(
     write_cells(store.place("", "cells.json.gz"), finished)
     write_atomically(store.place("", "report.html"), page(report))
     write_json(store.place("", "report.json"), report)
-    return f"{store.folder / 'report.html'} and report.json cover {len(finished)} of {len(cells)} cells."
+    total = len(finished) + len(unfinished)
+    told = f"{store.folder / 'report.html'} and report.json cover {len(finished)} of {total} cells."
+    if waiting:
+        reasons = [f"{' '.join(tuning.condition)} ({why_without_settings(tuning)})" for tuning in waiting]
+        told += f" Without settings: {', '.join(reasons)}."
+    return told
 
 
-def waiting(arguments: ReproduceArguments, tuning: Tuning) -> list[dict]:
+def why_without_settings(tuning: Tuning) -> str:
+    return "no trial has a score" if tuning.is_finished else "its tuning is not finished"
+
+
+def cells_without_settings(arguments: ReproduceArguments, tuning: Tuning) -> list[dict]:
     """The missing cells of a condition that has no settings yet."""
     task, variant = tuning.condition
-    reason = "no trial has a score" if tuning.is_finished else "its tuning is not finished"
+    reason = why_without_settings(tuning)
     kind, _, layers = variant.partition("-")
     common = {"kind": "fine_tuning", "task": task, "variant": kind, "n_transfer": int(layers) if layers else None}
     return [{**common, "seed": seed, "reason": reason} for seed in arguments.seeds]

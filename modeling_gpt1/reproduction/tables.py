@@ -144,37 +144,54 @@ class Cells:
     def split(self, column: Column) -> str:
         """The split that a task is scored on: "test" if every run has test scores, else "validation".
 
-        Without runs, that of its baselines.
+        Without runs, or if all of them diverged, that of its baselines.
         """
-        cells = [cell for cell in self.fine_tuning if cell["task"] == column.task]
-        cells = cells or [cell for cell in self.baseline if cell["task"] == column.task]
-        runs = [cell["metrics"] for cell in cells if cell["metrics"]]  # a run that diverged has none
-        return "test" if all(key in run for run in runs for key in column.metric_keys("test")) else "validation"
+        runs: list[Mapping] = []
+        for cells in (self.fine_tuning, self.baseline):
+            # A run that diverged has no metrics.
+            runs = runs or [cell["metrics"] for cell in cells if cell["task"] == column.task and cell["metrics"]]
+        has_test_scores = runs and all(key in run for run in runs for key in column.metric_keys("test"))
+        return "test" if has_test_scores else "validation"
 
     def scores(self, key: str, place: str | int) -> Scores:
-        """The scores of a column × 100, by seed, without runs that failed to train or have no finite score."""
+        """The scores of a column × 100, by seed, without runs that failed to train or have no finite score.
+
+        Runs that were scored on other rows than each other have no error of the rows: it is not one that all share.
+        """
         if key in AVERAGES:
             of_columns = [self.scores(averaged, place) for averaged in self.averaged[key]]
             return average(of_columns) if of_columns else {}
         column = COLUMNS[key]
         split = self.split(column)
         found = {}
+        labels_of_runs = set()
         for cell in self.of(column.task, place):
             if has_failed(cell):
                 continue
             score = 100 * statistics.fmean(cell["metrics"].get(name, math.nan) for name in column.metric_keys(split))
             if math.isfinite(score):
                 answers = answers_of(cell, column.splits(split))
+                labels_of_runs.add(tuple(rows["labels"] for rows in answers))
                 resampled = [resample(rows["labels"], rows["predictions"], column.metric) for rows in answers]
                 mean_resampled = np.mean(resampled, axis=0) if resampled else np.full(NUM_RESAMPLES, math.nan)
                 found[cell["seed"]] = np.append(score, mean_resampled)
+        if len(labels_of_runs) > 1:
+            without_resamples = np.full(NUM_RESAMPLES, math.nan)
+            return {seed: np.append(of_seed[0], without_resamples) for seed, of_seed in found.items()}
         return found
 
     def failed(self, key: str, place: str | int) -> list[int]:
-        """The seeds of a column's runs that failed to train: an outcome of its own, which no mean has."""
+        """The seeds of a column's runs that failed to train: an outcome of its own, which no mean has.
+
+        Of an average, the seeds at which a run of one of its tasks failed.
+        """
         if key in AVERAGES:
-            return []
+            return sorted({seed for averaged in self.averaged[key] for seed in self.failed(averaged, place)})
         return [cell["seed"] for cell in self.of(COLUMNS[key].task, place) if has_failed(cell)]
+
+    def seeds(self, key: str, place: str | int) -> set[int]:
+        """The seeds of a setting's finished runs, with those that failed to train."""
+        return {*self.scores(key, place), *self.failed(key, place)}
 
     def baselines(self, key: str) -> dict[str, float] | None:
         """The number of a column's scored `rows`, and what the best constant answer scores × 100 on them (`majority`);
@@ -202,21 +219,25 @@ class Cells:
         return min(TRAINING_ROWS[key], max(map(int, limits))) if has_limit else TRAINING_ROWS[key]
 
     def transfer(self) -> dict[str, dict[int, Scores]]:
-        """Scores by task and number of transferred layers, of the tasks with points between the two ends.
+        """Scores by column and number of transferred layers, of the tasks with points between the two ends.
 
-        The ends are rows of table 5: −1 layers is the row without pre-training, all layers is the full method.
+        The ends are rows of table 5: −1 layers is the row without pre-training, all layers is the full method. A
+        number whose runs all failed to train has no scores.
         """
-        places = {-1: "without_pretraining", self.num_layers: "full"}
         measured_places = {place_of(cell) for cell in self.fine_tuning}
         numbers = {place for place in measured_places if isinstance(place, int)}
         curves = {}
-        for key, column in COLUMNS.items():
-            if key not in PARTS and any(self.scores(key, number) for number in numbers):
-                found = {
-                    number: self.scores(key, places.get(number, number)) for number in sorted({*numbers, *places})
+        places = {number: self.place_of_layers(number) for number in sorted({-1, *numbers, self.num_layers})}
+        for key in COLUMNS:
+            if key not in PARTS and any(self.seeds(key, number) for number in numbers):
+                curves[key] = {
+                    number: self.scores(key, place) for number, place in places.items() if self.seeds(key, place)
                 }
-                curves[column.label] = {number: scores for number, scores in found.items() if scores}
         return curves
+
+    def place_of_layers(self, number: int) -> str | int:
+        """The place of a number of transferred layers, of which the two ends are rows of table 5."""
+        return {-1: "without_pretraining", self.num_layers: "full"}.get(number, number)
 
     def curves(self, family: str) -> dict[str, list[tuple[int, float, float, str]]]:
         """A family's zero-shot scores over the checkpoints by task: updates, normalised score, its error, what it is.

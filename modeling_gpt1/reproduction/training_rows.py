@@ -15,6 +15,8 @@ from tokenization import Task, load_task
 from tokenization.errors import UserError
 from tokenization.rows.traversals import TRAVERSALS
 
+from ..training.arguments import SEED_OF_SCORED_ROWS
+
 # The part that settings are chosen on: a fifth of the training rows, and no more than a thousand.
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.2, 1000
 CUT_SEED = 0
@@ -36,11 +38,15 @@ def load_training_rows(task: Task, data_dir: str | None) -> Dataset:
 
 
 def drawn(rows: Dataset, settings: Mapping, use: str, seed: int) -> Dataset:
-    """The rows that `gpt1 finetune` uses of a split with these settings: `max_<use>_samples`, and `data_seed`."""
+    """The rows that `gpt1 finetune` uses of a split with these settings: `max_<use>_samples`, and `data_seed`.
+
+    Those to train on are drawn with the seed. Those that are scored are the same for every seed.
+    """
     limit = settings.get(f"max_{use}_samples")
     if limit is None:
         return rows
-    order = np.random.default_rng(int(settings.get("data_seed", seed))).permutation(len(rows))
+    drawn_with = int(settings.get("data_seed", seed)) if use == "train" else SEED_OF_SCORED_ROWS
+    order = np.random.default_rng(drawn_with).permutation(len(rows))
     return rows.select(np.sort(order[: int(limit)]))
 
 

@@ -173,8 +173,12 @@ def rows_per_update(args: TrainingArguments) -> int:
     return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
 
 
+# Of the rows to evaluate and to predict. It is not the run's: runs that are compared must be scored on the same rows.
+SEED_OF_SCORED_ROWS = 0
+
+
 def seed_of_data(args: TrainingArguments) -> int:
-    """The seed of the order of rows: `data_seed`, or the run's seed where it is not given."""
+    """The seed of the order of training rows: `data_seed`, or the run's seed where it is not given."""
     return args.seed if args.data_seed is None else args.data_seed
 
 

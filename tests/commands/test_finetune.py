@@ -29,6 +29,7 @@ from modeling_gpt1.commands.rows import warn_of_majority
 from modeling_gpt1.commands.starts import parse_overrides
 from modeling_gpt1.families.gpt1 import GPT1Family
 from modeling_gpt1.storage.locking import writer_of_new_file
+from modeling_gpt1.training.arguments import SEED_OF_SCORED_ROWS
 from tokenization import Task, TraversalCollator
 from tokenization.rows import files
 
@@ -246,7 +247,7 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path, ca
     assert {"eval_validation_matched_accuracy", "eval_validation_mismatched_accuracy"} <= metrics.keys()
     for part in ("matched", "mismatched"):
         predictions = read_predictions(output / f"predictions_test_{part}.jsonl")
-        assert [prediction["index"] for prediction in predictions] == draw_places(3, 2, seed=3).tolist()
+        assert [prediction["index"] for prediction in predictions] == draw_places(3, 2, SEED_OF_SCORED_ROWS).tolist()
         assert {prediction["label"] for prediction in predictions} <= {"entailment", "neutral", "contradiction"}
     assert GPT1Config.from_pretrained(output).id2label == {0: "entailment", 1: "neutral", 2: "contradiction"}
     card = (output / "README.md").read_text(encoding="utf-8")
@@ -254,6 +255,21 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path, ca
     assert "base_model" not in card
     assert str(tmp_path) not in card
     assert "language:" not in card  # none was given
+
+
+@pytest.mark.parametrize("seed", ["3", "4"])
+def test_scored_rows_are_the_same_for_every_seed(seed, tokenizer_folder, tmp_path):
+    """Seed 4 draws other rows of ten than 0."""
+    assert draw_places(10, 3, 4).tolist() != draw_places(10, 3, SEED_OF_SCORED_ROWS).tolist()
+    rows = [{"sentence": f"the film was {'good' if n % 2 else 'slow'} .", "label": n % 2} for n in range(10)]
+    for split in ("train", "validation"):
+        write_rows(tmp_path / "data" / "sst2" / f"{split}.jsonl", rows)
+    data = ["--task", "sst2", "--data_dir", str(tmp_path / "data"), "--max_eval_samples", "3"]
+    words = [*data, *fresh_model(tokenizer_folder), *training(tmp_path / "model", "--do_eval"), "--seed", seed]
+    finetune.main(words)
+    predictions = read_predictions(tmp_path / "model" / "eval_predictions.jsonl")
+    expected = draw_places(10, 3, SEED_OF_SCORED_ROWS).tolist()
+    assert [prediction["index"] for prediction in predictions] == expected
 
 
 def test_limits_draw_from_the_whole_split_with_the_seed():

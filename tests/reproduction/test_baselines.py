@@ -185,10 +185,21 @@ def test_no_penalty_is_chosen_on_rows_that_it_was_fitted_to(monkeypatch):
     assert fitted[-1] == {row["sentence"] for row in rows[:100]}
 
 
-def test_each_seed_draws_rows_of_its_own():
-    settings = {"max_eval_samples": "6"}
-    one, other = (score("sst2", "ngrams", sentiment(120), settings, seed)["answers"] for seed in (1, 2))
-    assert one["validation"]["labels"] != other["validation"]["labels"]
+def test_all_seeds_are_scored_on_the_same_rows(monkeypatch):
+    predicted = []
+
+    class Recorder(baselines.LinearModel):
+        def predict(self, rows):
+            predicted.append(rows["sentence"][:])
+            return super().predict(rows)
+
+    monkeypatch.setattr(baselines, "LinearModel", Recorder)
+    for seed in (1, 2):
+        score("sst2", "ngrams", sentiment(120), {"max_eval_samples": "6"}, seed)
+    first, second = predicted[: len(predicted) // 2], predicted[len(predicted) // 2 :]
+    assert first == second
+    # The penalties are chosen on as many rows, and on the rows that the trials of fine-tuning are scored on.
+    assert {len(rows) for rows in first} == {6}
 
 
 def test_each_seed_is_fitted_to_rows_of_its_own(monkeypatch):

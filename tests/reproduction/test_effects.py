@@ -13,6 +13,7 @@ from modeling_gpt1.reproduction.tables import Cells
 LABELS = [1] * 240 + [0] * 160
 TRAINED = {"task_loss": 0.3, "loss_of_frequencies": 0.69}
 FAILED = {"task_loss": 0.69, "loss_of_frequencies": 0.69}
+MODEL = {"name": "GPT-1", "family": "gpt1", "parameters": 1, "pretraining": {}}
 
 
 def cell(variant, seed, share, task="rte", kind="fine_tuning", training=TRAINED, n_transfer=None):
@@ -149,6 +150,87 @@ def test_a_condition_that_never_trains_is_an_outcome():
     row = report["tables"][3]["rows"][1]["cells"]["rte"]
     assert (row["measured"], row["failed"], row["missing"]) == (None, [0, 1, 2, 3], "")
     assert "4 of 4 failed to train" in page(report)
+
+
+def test_a_condition_that_never_trains_has_a_line_without_a_difference():
+    cells = [*seeds_of("full", 0.8), *seeds_of("without_pretraining", 0.5, training=FAILED)]
+    report = build_report(cells, title="")
+    (effect,) = report["effects"]
+    assert (effect["difference"], effect["interval"], effect["seeds"], effect["failed"]) == (None, None, 0, 4)
+    assert "<td>none: no seed trained with both</td>" in page(report)
+
+
+def test_a_claim_is_undecided_where_a_condition_never_trains():
+    """RTE alone would support it; of SST-2 nothing is known."""
+    cells = [*seeds_of("full", 0.8), *seeds_of("without_pretraining", 0.6)]
+    assert build_report(cells, title="")["claims"][1]["verdict"] == "holds"
+    cells += seeds_of("full", 0.8, task="sst2")
+    cells += seeds_of("without_pretraining", 0.6, task="sst2", training=FAILED)
+    claim = build_report(cells, title="")["claims"][1]
+    assert claim["verdict"] == "undecided"
+    assert "SST-2 no difference, no seed trained with both settings" in [of["text"] for of in claim["comparisons"]]
+
+
+def test_layers_that_never_train_are_not_passed_over():
+    """The second layer is not compared with none in the place of the first."""
+    shares = {"full": 0.8, "without_pretraining": 0.6}
+    cells = [of for variant, share in shares.items() for of in seeds_of(variant, share)]
+    for number, training in ((0, TRAINED), (1, FAILED), (2, TRAINED)):
+        cells += seeds_of("transfer", 0.7, n_transfer=number, training=training)
+    report = build_report(cells, title="", models=[{"config": {"num_hidden_layers": 3}, **MODEL}])
+    texts = [of["text"] for of in report["claims"][8]["comparisons"]]
+    never = "no difference, no seed trained with both settings"
+    assert texts[:2] == [f"RTE, 1 layers against 0: {never}", f"RTE, 2 layers against 1: {never}"]
+    assert texts[2].startswith("RTE, 3 layers against 2: +")
+    panel = report["figures"][0]["panels"]["RTE"]
+    assert panel["note"].endswith("; runs that failed to train, by the number of layers: 4 of 4 with 1")
+    assert [point["x"] for point in panel["curves"]["Transformer"]] == [-1, 0, 2, 3]
+
+
+def test_failed_runs_of_a_layer_are_counted_in_the_claim():
+    cells = [*seeds_of("full", 0.8), *seeds_of("transfer", 0.6, n_transfer=0)]
+    cells[-1] = cell("transfer", 3, 0.5, n_transfer=0, training=FAILED)
+    report = build_report(cells, title="", models=[{"config": {"num_hidden_layers": 3}, **MODEL}])
+    (comparison,) = report["claims"][9]["comparisons"]
+    assert ", 1 run failed to train, p" in comparison["text"]
+
+
+def test_an_average_without_a_common_seed_names_the_runs_that_failed():
+    """Each task has failed runs, each at other seeds."""
+    cells = []
+    for failed, task in enumerate(("rte", "sst2", "qnli")):
+        cells += seeds_of("full", 0.8, 3, task=task)
+        of_task = seeds_of("without_pretraining", 0.6, 3, task=task)
+        of_task[failed] = cell("without_pretraining", failed, 0.5, task=task, training=FAILED)
+        cells += of_task
+    report = build_report(cells, title="")
+    claim = report["claims"][0]
+    assert claim["verdict"] == "undecided"
+    (comparison,) = claim["comparisons"]
+    never = "no difference, no seed trained with both settings"
+    assert comparison["text"] == f"Average accuracy of SST-2, QNLI, RTE: {never}"
+    average = report["tables"][3]["rows"][1]["cells"]["average-accuracy"]
+    assert average["failed"] == [0, 1, 2]
+
+
+def test_the_baselines_of_a_task_whose_runs_all_diverged_stay():
+    """A task without a labelled test split: a diverged run has no scores that could say so."""
+    diverged = [{**of, "metrics": {}, "training": FAILED} for of in seeds_of("full", 0.8)]
+    found = Cells([*diverged, *seeds_of("ngrams", 0.7, kind="baseline")])
+    assert list(found.scores("rte", "ngrams")) == [0, 1, 2, 3]
+    assert found.baselines("rte") == {"rows": 400, "majority": 60.0}
+
+
+def test_runs_that_were_scored_on_other_rows_have_no_interval():
+    cells = [*seeds_of("full", 0.8), *seeds_of("without_pretraining", 0.6)]
+    assert effects_of(Cells(cells))[0].interval is not None
+    rows = cells[0]["answers"]["validation"]
+    for kept in ("labels", "predictions"):
+        rows[kept] = rows[kept].removesuffix(rows[kept][-2:])  # the last row
+    (effect,) = effects_of(Cells(cells))
+    assert (effect.interval, effect.seeds) == (None, 4)
+    (comparison,) = build_report(cells, title="")["claims"][1]["comparisons"]
+    assert comparison["text"].endswith(", no answers to the same rows kept")
 
 
 # ---- The plot, and the kept answers

@@ -275,7 +275,7 @@ def test_figures(report):
 
 
 class Found(Cells):
-    """Cells that have these mean scores, by row and column and by task and number of layers, each of three seeds."""
+    """Cells that have these mean scores, by row and column and by column and number of layers, of three seeds."""
 
     def __init__(self, by_row=MappingProxyType({}), layers=MappingProxyType({})):
         super().__init__([])
@@ -289,7 +289,7 @@ class Found(Cells):
         return sure(means[key]) if key in means else {}
 
     def transfer(self):
-        return {task: {at: sure(mean) for at, mean in curve.items()} for task, curve in self.layers.items()}
+        return {key: {at: sure(mean) for at, mean in curve.items()} for key, curve in self.layers.items()}
 
 
 def sure(mean: float) -> Scores:
@@ -315,7 +315,7 @@ def test_what_each_claim_says():
 
 def test_the_ends_say_nothing_of_the_layers_between():
     curves = ({0: 50, 12: 60}, {0: 50, 6: 55, 12: 60}, {0: 50, 6: 45, 12: 60})
-    found = [verdicts_of({}, {"RTE": curve})[7:10] for curve in curves]
+    found = [verdicts_of({}, {"rte": curve})[7:10] for curve in curves]
     assert found == [["not measured", *of, "holds"] for of in (["not measured"], ["holds"], ["mixed"])]
 
 

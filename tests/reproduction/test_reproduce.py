@@ -28,9 +28,17 @@ from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import finetune
 from modeling_gpt1.commands import reproduce as reproduce_command
 from modeling_gpt1.commands.arguments import parser_of
+from modeling_gpt1.hub.card import versions
 from modeling_gpt1.reproduction import cells as cells_module
 from modeling_gpt1.reproduction import grid
-from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS, ReproduceArguments, as_settings, behind
+from modeling_gpt1.reproduction.arguments import (
+    NEUTRAL_FLAGS,
+    PAPER_TASKS,
+    ReproduceArguments,
+    as_settings,
+    behind,
+    rehearsal_of,
+)
 from modeling_gpt1.reproduction.cells import Cell, plan, pretraining_cells
 from modeling_gpt1.reproduction.grid import CellStore, write_json
 from modeling_gpt1.reproduction.models import (
@@ -249,6 +257,7 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     assert cell.pop("metrics")["eval_accuracy"] == 0.53
     assert cell.pop("machine") == processor_name()
     assert cell.pop("commands") == [shlex.join(["gpt1", *given])]
+    assert cell.pop("versions") == versions()
     assert cell.pop("ran_with") == {
         **{"num_train_epochs": 3.0, "per_device_train_batch_size": 32, "learning_rate": 5e-4},
         **{"lr_scheduler_type": "linear", "warmup_steps": 0.002, "weight_decay": 0.01},
@@ -464,6 +473,61 @@ def test_a_condition_whose_trials_are_not_finished_waits(stand_ins, tuned, tmp_p
     row = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][3]["rows"][0]["cells"]["rte"]
     reason = "its tuning is not finished"
     assert row["missing"] == f"seed 1: {reason}; seed 2: {reason}"
+
+
+def test_the_report_line_counts_and_names_a_condition_that_waits(stand_ins, tuned, tmp_path, capsys):
+    reproduce(tuned())
+    next((tmp_path / "out" / "cells").glob("rte-full-learningrate*")).unlink()
+    told(capsys)
+    reproduce([*tuned()[:6], "--only_report", "true", *tuned()[6:]])
+    line = told(capsys)
+    assert "cover 4 of 6 cells." in line
+    assert "Without settings: rte full (its tuning is not finished)." in line
+
+
+def test_a_report_of_trials_alone_is_written(stand_ins, tuned, tmp_path, capsys):
+    """The flags are right, and the trials are worth a look before any seed has run."""
+    reproduce(tuned())
+    for path in (tmp_path / "out" / "cells").glob("*-seed*"):
+        path.unlink()
+    told(capsys)
+    assert reproduce([*tuned()[:6], "--only_report", "true", *tuned()[6:]]) == 0
+    assert "cover 0 of 6 cells." in told(capsys)
+
+
+def test_the_report_is_written_after_each_trial(stand_ins, tuned, monkeypatch):
+    written = []
+
+    def count(arguments, command, tunings, cells, store):
+        written.append((sum(len(tuning.trials) for tuning in tunings), sum(bool(store.read(cell)) for cell in cells)))
+        return ""
+
+    monkeypatch.setattr(grid, "write_reports", count)
+    reproduce(tuned())
+    assert written == [*((trials, 0) for trials in range(1, 7)), *((6, seeds) for seeds in range(1, 7)), (6, 6)]
+
+
+def test_a_command_without_a_finished_cell_leaves_an_earlier_report(stand_ins, command, tmp_path, capsys):
+    words = command("--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1")
+    reproduce(words)
+    kept = {path: path.read_bytes() for path in (tmp_path / "out").glob("*.*")}
+    assert {path.name for path in kept} == {"report.json", "report.html", "cells.json.gz"}
+    told(capsys)
+    (stand_ins.folder / "bad_task").write_text("mrpc")
+    assert reproduce(command("--experiments", "fine_tuning", "--tasks", "mrpc", "--seeds", "1")) == 1
+    assert f"No cell is finished, so {tmp_path / 'out' / 'report.html'} is left as it is." in told(capsys)
+    assert {path: path.read_bytes() for path in kept} == kept
+
+
+def test_the_report_names_the_packages_where_cells_have_different_ones(stand_ins, command, tmp_path, monkeypatch):
+    def environment_of(tasks: str) -> dict:
+        reproduce(command("--experiments", "fine_tuning", "--tasks", *tasks.split(), "--seeds", "1"))
+        return json.loads((tmp_path / "out" / "report.json").read_text())["environment"]
+
+    monkeypatch.setattr(grid, "versions", lambda: "gpt1-hf 1.0")
+    assert "cells_made_with" not in environment_of("rte mrpc")
+    monkeypatch.setattr(grid, "versions", lambda: "gpt1-hf 1.1")
+    assert environment_of("rte mrpc stsb")["cells_made_with"] == "gpt1-hf 1.0 (2); gpt1-hf 1.1 (1)"
 
 
 @pytest.fixture
@@ -748,6 +812,17 @@ def test_a_rehearsal_in_earnest(in_earnest, command, tmp_path, capsys):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["rehearsal"]
     reproduce([*words, "--report_to", "none"])
     assert "rte-full-seed2: finished before" in told(capsys)
+
+
+@pytest.mark.parametrize(("given", "fitted"), [([], "1000"), (["--max_train_samples", "20"], "20")])
+def test_a_rehearsal_fits_linear_models_to_few_rows(given, fitted, command, tmp_path):
+    """On all rows of MNLI they alone would take an hour."""
+    words = command("--experiments", "baselines", "--tasks", "rte", "--rehearse", "3", finetune=tuple(given))
+    arguments, _ = reproduce_command.parse_arguments(words)
+    rehearsed = [cell.facts["settings"] for cell in plan(rehearsal_of(arguments))]
+    assert [settings["max_train_samples"] for settings in rehearsed] == [fitted, fitted]  # of all texts, of the last
+    in_earnest, _ = reproduce_command.parse_arguments([word for word in words if word not in ("--rehearse", "3")])
+    assert plan(in_earnest)[0].facts["settings"].get("max_train_samples") == (given[1] if given else None)
 
 
 def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, command, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from support.refusals import refusal
 from modeling_gpt1.commands.finetune.run import draw_places
 from modeling_gpt1.reproduction import training_rows
 from modeling_gpt1.reproduction.training_rows import cut, drawn, has_failed, loss_of_frequencies, loss_of_last_epoch
+from modeling_gpt1.training.arguments import SEED_OF_SCORED_ROWS
 from tokenization import get_task, load_task
 
 RTE = get_task("rte")
@@ -30,6 +31,15 @@ def test_a_run_draws_the_rows_that_finetune_draws(settings):
     rows = Dataset.from_dict({"n": list(range(10))})
     expected = draw_places(10, 3, int(settings.get("data_seed", 5)))
     assert drawn(rows, settings, "train", 5)["n"][:] == expected.tolist()
+
+
+@pytest.mark.parametrize("use", ["eval", "predict"])
+def test_all_seeds_are_scored_on_the_rows_that_finetune_draws(use):
+    """Otherwise their common rows would have no error that all seeds share, and intervals would be too narrow."""
+    rows = Dataset.from_dict({"n": list(range(10))})
+    expected = draw_places(10, 3, SEED_OF_SCORED_ROWS).tolist()
+    for seed, settings in ((5, {}), (6, {}), (6, {"data_seed": "7"})):
+        assert drawn(rows, {f"max_{use}_samples": "3", **settings}, use, seed)["n"][:] == expected
 
 
 def test_without_a_limit_all_rows_are_drawn():

@@ -155,6 +155,14 @@ def test_an_unfinished_panel_chooses_nothing():
     assert "chosen" not in panel_of(described((0.5, 1.0)), is_finished=False)["note"]
 
 
+def test_a_panel_counts_trials_without_a_point_and_names_those_that_failed():
+    trials = described((0.5, 1.0), (math.nan, math.nan), (0.7, 1.0))
+    trials[2]["failed"] = True
+    note = panel_of(trials)["note"]
+    assert "; chosen: 0.0001, warm-up 0.1" in note
+    assert note.endswith("; 1 diverged and has no point; failed to train: 0.001 (warm-up 0.1)")
+
+
 def test_curves_stand_over_the_rates():
     trials = described((0.5, 1.0), (0.7, 1.0))
     (axes,) = draw(tuning_curves([Tuning(("rte", "full"), trials, True).describe()])).axes

@@ -27,7 +27,7 @@ from ...families.opening import without_reports
 from ...families.probing import num_parameters
 from ...inference.predictions import describe_prediction, texts_and_label
 from ...storage.writing import atomic_file
-from ...training.arguments import seed_of_data
+from ...training.arguments import SEED_OF_SCORED_ROWS, seed_of_data
 from ...training.callbacks import readable
 from ...training.launch import check_launch, end_processes
 from ...training.measures import proposed_rate
@@ -259,10 +259,10 @@ class FineTuningRun:
             "eval": self.data_args.max_eval_samples,
             "predict": self.data_args.max_predict_samples,
         }
-        seed = seed_of_data(self.args)
         self.places: dict[str, dict[str, np.ndarray]] = {}  # indices of the chosen rows, by use and split
         for use, limit in limits.items():
             names = self.splits_for(use)
+            seed = seed_of_data(self.args) if use == "train" else SEED_OF_SCORED_ROWS
             self.places[use] = {name: draw_places(len(self.splits[name]), limit, seed) for name in names}
 
     def splits_for(self, use: str) -> list[str]:
