@@ -161,10 +161,23 @@ def test_the_sentence_on_pretraining_has_the_measured_effect(task, name):
     assert re.search(rf"{effect['difference']:.1f} points on {name} \([^()]*{low:.1f} to {high:.1f}", readme)
     assert f"{lead:.1f} points" in readme
     assert "is within the error" in readme
-    page = text_of("paper.md")
-    unit = {"sst2": " points", "story_cloze": ""}[task]
-    assert f"{effect['difference']:.1f}{unit} ({low:.1f} to {high:.1f}) and" in page
-    assert f"{pages.TASKS[task]} {lead:.1f} " in page
+    (row,) = rows_of_table("worth", pages.TASKS[task])
+    seeds = effect["seeds"]
+    assert {"sst2": "ten seeds", "story_cloze": "the nine seeds"}[task] in readme
+    assert seeds == {"sst2": 10, "story_cloze": 9}[task]
+    assert row[1] == f"{effect['difference']:.1f} ({low:.1f} to {high:.1f}), {seeds} seeds"
+    assert row[3].startswith(f"{lead:.1f} (")
+
+
+def rows_of_table(name: str, first: str) -> list[list[str]]:
+    """The cells of the rows of a table of the page whose first cell is this."""
+    (table,) = (hit[2] for hit in pages.MARK.finditer(text_with_lines("paper.md")) if hit[1] == name)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if "|" in line]
+    return [row for row in rows if row[0] == first]
+
+
+def text_with_lines(page: str) -> str:
+    return (DOCS / "results" / page).read_text(encoding="utf-8")
 
 
 def text_of_readme() -> str:
@@ -185,7 +198,7 @@ def test_ngrams_are_ahead_on_snli():
     low, high = effect["interval"]
     assert high < 0
     lead = f"{-effect['difference']:.1f}"
-    first = f"ahead of the 5 M Transformer by {lead} points (95 % interval {-high:.1f} to {-low:.1f})."
+    first = f"ahead of the Transformer by {lead} points (95 % interval {-high:.1f} to {-low:.1f})."
     assert f"**On SNLI a linear model of n-grams is {first} On the other three tasks" in text_of("paper.md")
     assert f"and on SNLI n-grams are ahead by {lead}: [the paper's experiments]" in text_of_readme()
 
@@ -196,7 +209,7 @@ def test_no_other_lead_over_ngrams_is_outside_the_error():
     for task in ("cola", "sst2", "story_cloze"):
         low, high = effect_of(report_of(task), "n-grams")["interval"]
         assert low < 0 < high
-    assert "On the other three tasks the Transformer's lead over it is within the error: SST-2" in text_of("paper.md")
+    assert "On the other three tasks the full method's lead over it is within the error." in text_of("paper.md")
 
 
 def text_of(page: str) -> str:
@@ -289,13 +302,13 @@ def test_what_the_hypotheses_of_snli_alone_give_away_is_measured():
     of_hypotheses, without_auxiliary, fresh, embeddings = (found.scores("snli", place) for place in places)
     for lower in (fresh, embeddings):
         assert difference(of_hypotheses, lower).interval[0] > 0
-    low, high = difference(of_hypotheses, without_auxiliary).interval
-    assert low < 0 < high
+    ahead = difference(without_auxiliary, of_hypotheses)
     text = text_of("paper.md")
     alone = f"{mean_of(found, 'snli', 'ngrams_of_last'):.1f}"
     assert f"n-grams of the hypothesis alone have {alone}. That is more than" in text
     assert f"and {alone} on SNLI from the hypothesis alone" in text
-    assert f"not told from the {mean_of(found, 'snli', 'without_auxiliary'):.1f} of the model without the" in text
+    low, high = ahead.interval
+    assert f"without the auxiliary objective is {ahead.value:.1f} ahead (−{-low:.1f} to {high:.1f})" in text
 
 
 def test_no_run_of_sst2_or_snli_failed_to_train():
@@ -357,8 +370,9 @@ def test_what_pretraining_is_worth_in_six_epochs_is_measured(task):
         in_words(difference(found.scores(task, "full"), found.scores(task, "without_pretraining"))).replace("-", "−")
         for found in in_three_and_six_epochs(task)
     )
-    unit = " points (" if task == "sst2" else " ("
-    assert f"{of_three.replace(' (', unit)} and {of_six} on {pages.TASKS[task]}" in text_of("paper.md")
+    (row,) = rows_of_table("worth", pages.TASKS[task])
+    assert row[1].startswith(f"{of_three}, ")
+    assert row[2] == f"{of_six}, 5 seeds"
 
 
 def test_the_sentence_on_six_epochs_has_the_measured_effects():
@@ -366,30 +380,50 @@ def test_the_sentence_on_six_epochs_has_the_measured_effects():
     for task in ("sst2", "story_cloze"):
         _, found = in_three_and_six_epochs(task)
         gains.append(difference(found.scores(task, "full"), found.scores(task, "without_pretraining")).value)
-    assert "in six epochs with the same settings {:.1f} and {:.1f}.".format(*gains) in text_of_readme()
+    sentence = "In six epochs with the same settings it is worth {:.1f} and {:.1f} (five seeds)."
+    assert sentence.format(*gains) in text_of_readme()
 
 
-def test_what_three_more_epochs_change_is_measured():
-    changes = {}
-    for task in ("sst2", "story_cloze"):
-        of_three, of_six = in_three_and_six_epochs(task)
-        changes[task] = [
-            mean_of(of_six, task, place) - mean_of(of_three, task, place) for place in ("without_pretraining", "full")
-        ]
-    text = text_of("paper.md")
-    fresh, full = changes["story_cloze"]
-    assert f"its mean is {fresh:.1f} points higher. The full method's is {-full:.1f} lower" in text
-    fresh, full = changes["sst2"]
-    assert f"mean is {fresh:.1f} higher in six epochs and the full method's {-full:.1f} lower" in text
-
-
-def test_five_seeds_of_sst2_do_not_tell_what_three_more_epochs_change():
-    of_three, of_six = in_three_and_six_epochs("sst2")
+def changes_of_three_more_epochs(task: str) -> list[str]:
+    """Without pre-training and of the full method, at the seeds that trained in three epochs and in six."""
+    of_three, of_six = in_three_and_six_epochs(task)
+    changes = []
     for place in ("without_pretraining", "full"):
-        change = difference(of_six.scores("sst2", place), of_three.scores("sst2", place))
+        change = difference(of_six.scores(task, place), of_three.scores(task, place))
         assert change.num_seeds == 5
         low, high = change.interval
         assert low < 0 < high
+        changes.append(in_words(change).replace("-", "−"))
+    return changes
+
+
+def test_what_three_more_epochs_of_story_cloze_change_is_measured():
+    fresh, full = changes_of_three_more_epochs("story_cloze")
+    sentence = "By the common seeds its score is {} points higher ({}), and the full method's {}."
+    assert sentence.format(*fresh.removesuffix(")").split(" (", 1), full) in text_of("paper.md")
+
+
+def test_what_three_more_epochs_of_sst2_change_is_measured():
+    fresh, _ = changes_of_three_more_epochs("sst2")
+    of_three, of_six = in_three_and_six_epochs("sst2")
+    lost = in_words(difference(of_three.scores("sst2", "full"), of_six.scores("sst2", "full"))).replace("-", "−")
+    sentence = "the fresh model has {} more in six epochs ({}) and the full method {} less ({})."
+    numbers = [number for words in (fresh, lost) for number in words.removesuffix(")").split(" (", 1)]
+    assert sentence.format(*numbers) in text_of("paper.md")
+
+
+def test_how_the_worth_of_pretraining_changes_with_three_more_epochs_is_measured():
+    changes = {}
+    for task in WITH_SIX_EPOCHS:
+        worth = []
+        for found in in_three_and_six_epochs(task):
+            full, fresh = found.scores(task, "full"), found.scores(task, "without_pretraining")
+            worth.append({seed: full[seed] - fresh[seed] for seed in full.keys() & fresh.keys() if seed <= 5})
+        change = difference(worth[1], worth[0])
+        assert change.num_seeds == {"cola": 4}.get(task, 5)
+        changes[task] = in_words(change).replace("-", "−")
+    sentence = "by {sst2} on SST-2, {story_cloze} on Story Cloze, {snli} on SNLI, and {cola} on CoLA"
+    assert sentence.format(**changes) in text_of("paper.md")
 
 
 def test_what_three_more_epochs_cost_on_snli_is_measured():
@@ -453,7 +487,47 @@ def test_ngrams_of_the_endings_alone_are_measured():
 def test_the_difference_to_ngrams_without_the_auxiliary_objective_is_measured():
     found = Cells(cells_of("cola"))
     effect = in_words(difference(found.scores("cola", "without_auxiliary"), found.scores("cola", "ngrams")))
-    assert f"leads n-grams by {effect}" in text_of("paper.md")
+    assert f"without the auxiliary objective it is {effect}." in text_of("paper.md")
+
+
+def test_the_trials_of_cola_have_more_without_the_auxiliary_objective():
+    chosen = {of["variant"]: of["chosen"]["score"] for of in report_of("cola")["tuning"]}
+    sentence = f"{chosen['without_auxiliary']:.1f} against {chosen['full']:.1f}."
+    assert f"The trials, too, have more for λ = 0 there: {sentence}" in text_of("paper.md")
+
+
+def test_how_little_the_embeddings_of_cola_train_is_measured():
+    trained = [cell for cell in cells_of("cola") if cell["variant"] == "transfer" and not has_failed(cell)]
+    falls = [100 - 100 * cell["training"]["task_loss"] / cell["training"]["loss_of_frequencies"] for cell in trained]
+    shares = []
+    for cell in trained:
+        answers = cell["answers"]["validation"]["predictions"].split()
+        shares.append(100 * answers.count("1") / len(answers))
+    text = text_of("paper.md")
+    assert len(trained) == 6
+    assert "The six that trained are hardly better" in text
+    assert f"their training loss falls {min(falls):.1f} to {max(falls):.1f} %, and they call" in text
+    assert f"call {min(shares):.0f} to {max(shares):.0f} % of the sentences acceptable" in text
+
+
+def test_the_range_of_the_fresh_trials_of_story_cloze_is_measured():
+    (trials,) = (of["trials"] for of in report_of("story_cloze")["tuning"] if of["variant"] == "without_pretraining")
+    scores = [trial["score"] for trial in trials]
+    assert f"they lie between {min(scores):.1f} and {max(scores):.1f} on 299 rows" in text_of("paper.md")
+
+
+def test_what_untuned_runs_showed_is_in_the_table_of_the_earlier_ones():
+    (full,), (fresh,) = (rows_of_table("conditions", f"A: {name}") for name in ("full method", "no pre-training"))
+    on_stories, on_sst2 = (float(full[column]) - float(fresh[column]) for column in (1, 2))
+    assert f"Untuned runs showed {on_sst2:.0f} on SST-2 and {on_stories:.0f} on Story Cloze." in text_of("paper.md")
+
+
+def test_six_epochs_bring_the_fresh_model_of_story_cloze_to_the_embeddings_in_three():
+    of_three, of_six = in_three_and_six_epochs("story_cloze")
+    fresh, embeddings = mean_of(of_six, "story_cloze", "without_pretraining"), mean_of(of_three, "story_cloze", 0)
+    assert fresh > embeddings
+    sentence = f"the fresh model has {fresh:.1f} in six, where the embeddings have {embeddings:.1f} in three"
+    assert sentence in text_of("paper.md")
 
 
 def test_how_close_failed_runs_came_is_measured():
