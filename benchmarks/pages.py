@@ -135,7 +135,7 @@ TUNED_CONDITIONS = {
     2: "first 2 layers",
     3: "first 3 layers",
     "lstm": "LSTM",
-    "ngrams": "n-grams, logistic regression",
+    "ngrams": "n-grams, linear model",
     "ngrams_of_last": "n-grams of the last text alone",
 }
 

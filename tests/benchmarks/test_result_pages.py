@@ -193,19 +193,24 @@ def report_of(task: str) -> dict:
     return report
 
 
-def test_ngrams_are_ahead_on_snli():
-    effect = effect_of(report_of("snli"), "n-grams")
-    low, high = effect["interval"]
-    assert high < 0
-    lead = f"{-effect['difference']:.1f}"
-    first = f"ahead of the Transformer by {lead} points (95 % interval {-high:.1f} to {-low:.1f})."
-    assert f"**On SNLI a linear model of n-grams is {first} On the other three tasks" in text_of("paper.md")
-    assert f"and on SNLI n-grams are ahead by {lead}: [the paper's experiments]" in text_of_readme()
+def test_ngrams_are_ahead_on_stsb_and_snli():
+    leads = []
+    for task in ("stsb", "snli"):
+        effect = effect_of(report_of(task), "n-grams")
+        low, high = effect["interval"]
+        assert high < 0
+        leads.append((f"{-effect['difference']:.1f}", f"{-high:.1f} to {-low:.1f}"))
+    (on_stsb, of_stsb), (on_snli, of_snli) = leads
+    first = f"**On STS-B a linear model of n-grams is ahead of the Transformer by {on_stsb} points "
+    first += f"(95 % interval {of_stsb}), on SNLI by {on_snli} points ({of_snli}). On the other three tasks"
+    assert first in text_of("paper.md")
+    sentence = f"On SNLI n-grams are ahead by {on_snli}, on STS-B by {on_stsb}: [the paper's experiments]"
+    assert sentence in text_of_readme()
 
 
 def test_no_other_lead_over_ngrams_is_outside_the_error():
     tasks = sorted(report["measured"]["tasks"][0] for report, _ in TUNED)
-    assert tasks == ["cola", "snli", "sst2", "story_cloze"]
+    assert tasks == ["cola", "snli", "sst2", "story_cloze", "stsb"]
     for task in ("cola", "sst2", "story_cloze"):
         low, high = effect_of(report_of(task), "n-grams")["interval"]
         assert low < 0 < high
@@ -271,16 +276,16 @@ def test_the_effect_of_pretraining_without_the_auxiliary_objective_is_measured()
     assert f"{on_sst2} on SST-2, {on_cola} on CoLA and {on_stories} on Story Cloze" in text
 
 
-def test_the_fresh_models_of_snli_alone_were_tuned_with_the_auxiliary_objective():
+def test_the_fresh_models_of_snli_and_stsb_were_tuned_with_the_auxiliary_objective():
     lm_coefs = {}
     for report, cells in TUNED:
         (task,) = report["measured"]["tasks"]
         runs = [cell for cell in cells if cell["variant"] == "without_pretraining"]
         (lm_coefs[task],) = {cell["ran_with"]["lm_coef"] for cell in runs}
-    assert lm_coefs == {"cola": 0.0, "snli": 0.5, "sst2": 0.0, "story_cloze": 0.0}
+    assert lm_coefs == {"cola": 0.0, "snli": 0.5, "sst2": 0.0, "story_cloze": 0.0, "stsb": 0.5}
     text = text_of("paper.md")
     assert "On SST-2, CoLA and Story Cloze the model without pre-training was tuned to λ = 0" in text
-    assert "On SNLI it was tuned to λ = 0.5" in text
+    assert "On SNLI and STS-B it was tuned to λ = 0.5" in text
 
 
 def test_the_rates_of_snli_with_and_without_the_auxiliary_objective_are_those_of_the_page():
@@ -318,14 +323,16 @@ def test_no_run_of_sst2_or_snli_failed_to_train():
 
 def test_the_effects_with_the_runs_that_failed_to_train_are_measured():
     of_full, of_embeddings = [], []
-    for task in ("cola", "story_cloze"):
+    for task in ("cola", "story_cloze", "stsb"):
         found = Cells([{**cell, "training": None} for cell in cells_of(task)])
         full, fresh, embeddings = (found.scores(task, place) for place in ("full", "without_pretraining", 0))
-        assert len(fresh) == len(embeddings) == 10
+        assert len(fresh) == 10
         of_full.append(in_words(difference(full, fresh)))
-        of_embeddings.append(in_words(difference(embeddings, fresh)))
+        if task != "stsb":
+            assert len(embeddings) == 10
+            of_embeddings.append(in_words(difference(embeddings, fresh)))
     text = text_of("paper.md").replace("−", "-")
-    assert "With them pre-training adds {} on CoLA and {} on Story Cloze".format(*of_full) in text
+    assert "With them pre-training adds {} on CoLA, {} on Story Cloze and {} on STS-B".format(*of_full) in text
     assert "the embeddings alone are at {} and {}".format(*of_embeddings) in text
 
 
@@ -510,6 +517,37 @@ def test_how_little_the_embeddings_of_cola_train_is_measured():
     assert f"call {min(shares):.0f} to {max(shares):.0f} % of the sentences acceptable" in text
 
 
+def test_the_losses_of_stsb_are_measured():
+    falls: dict[str, list[float]] = {"full": [], "without_pretraining": []}
+    above = []
+    for cell in cells_of("stsb"):
+        if training := cell.get("training"):
+            fall = 100 - 100 * training["task_loss"] / training["loss_of_frequencies"]
+            (above if has_failed(cell) else falls[cell["variant"]]).append(fall)
+    best, *worse = sorted(above, reverse=True)
+    text = text_of("paper.md")
+    first, second = (f"{-fall:.1f}" for fall in worse)
+    assert f"one is {best:.1f} % below the variance of the numbers, two are {first} and {second} % above." in text
+    fresh, full = (f"{min(falls[name]):.0f} to {max(falls[name]):.0f} %" for name in ("without_pretraining", "full"))
+    assert len(falls["without_pretraining"]) == 7
+    assert f"The loss of the seven that trained falls {fresh}, that of the full method {full}." in text
+
+
+def test_the_trials_of_stsb_are_those_of_the_page():
+    conditions = {of["variant"]: of for of in report_of("stsb")["tuning"]}
+    chosen = [conditions[name]["chosen"]["score"] for name in ("full", "without_pretraining")]
+    text = text_of("paper.md")
+    assert "the chosen trials have {:.1f} (full method) and {:.1f} (no pre-training)".format(*chosen) in text
+    found = Cells(cells_of("stsb"))
+    means = [mean_of(found, "stsb", place) for place in ("full", "without_pretraining")]
+    assert "the seeds have {:.1f} and {:.1f}. N-grams have 70 to 71 on both.".format(*means) in text
+    of_ngrams = [100 * max(cell["penalties"].values()) for cell in found.baseline]
+    assert {round(score) for score in [*of_ngrams, mean_of(found, "stsb", "ngrams")]} == {70, 71}
+    failed = [trial["learning_rate"] for trial in conditions["without_pretraining"]["trials"] if trial["failed"]]
+    assert sorted(failed) == [1e-3, 3e-3, 3e-3]
+    assert "So did three of its trials, two at 3e-3 and one at 1e-3." in text
+
+
 def test_the_range_of_the_fresh_trials_of_story_cloze_is_measured():
     (trials,) = (of["trials"] for of in report_of("story_cloze")["tuning"] if of["variant"] == "without_pretraining")
     scores = [trial["score"] for trial in trials]
@@ -586,6 +624,17 @@ def test_the_scores_without_overlapping_rows_are_those_of_the_kept_answers():
     assert "full method {} (all rows: {})".format(*of_variant["full"]) in text
     assert "no pre-training {} ({})".format(*of_variant["without_pretraining"]) in text
     assert "n-grams {} ({})".format(*of_variant["ngrams"]) in text
+
+
+def test_the_scores_of_stsb_without_overlapping_rows_are_those_of_the_kept_answers():
+    (overlap,) = (of for of in pages.newest("overlap")["results"] if of["task"] == "stsb" and of["ngram"] == 8)
+    assert not set(overlap["overlapping"]) & set(overlap["in_training"])
+    of_variant = without_rows("stsb", overlap, sorted(overlap["overlapping"] + overlap["in_training"]))
+    shown = [of_variant[name] for name in ("full", "without_pretraining", "ngrams")]
+    in_training, with_ngram = len(overlap["in_training"]), len(overlap["overlapping"])
+    rows = f"STS-B without these {in_training} rows and the {with_ngram} that have an 8-gram: "
+    scores = "full method {} (all rows: {}), no pre-training {} ({}), n-grams {} ({}).".format(*sum(shown, ()))
+    assert rows + scores in text_of("paper.md")
 
 
 @pytest.mark.parametrize("task", ["story_cloze", "snli"])
