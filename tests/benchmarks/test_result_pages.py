@@ -543,6 +543,9 @@ def test_the_trials_of_stsb_are_those_of_the_page():
     assert "the seeds have {:.1f} and {:.1f}. N-grams have 70 to 71 on both.".format(*means) in text
     of_ngrams = [100 * max(cell["penalties"].values()) for cell in found.baseline]
     assert {round(score) for score in [*of_ngrams, mean_of(found, "stsb", "ngrams")]} == {70, 71}
+    rates = [trial["learning_rate"] for trial in conditions["without_pretraining"]["trials"]]
+    assert conditions["without_pretraining"]["chosen"]["learning_rate"] == min(rates) == 1e-4
+    assert "STS-B's best rate without pre-training is 1e-4, the lowest tried" in text
     failed = [trial["learning_rate"] for trial in conditions["without_pretraining"]["trials"] if trial["failed"]]
     assert sorted(failed) == [1e-3, 3e-3, 3e-3]
     assert "So did three of its trials, two at 3e-3 and one at 1e-3." in text
