@@ -20,6 +20,7 @@ from tokenization.rows.labels import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
+from ..training.arguments import SEED_OF_SCORED_ROWS
 from .arguments import PRETRAIN, REHEARSED_BASELINE_ROWS, VARIANTS, ReproduceArguments, as_settings, behind
 from .baselines import PENALTIES, baselines_of, score_baseline
 from .models import data_fingerprint, load_config, model_fingerprint, model_name, read_json, text_fingerprint
@@ -160,6 +161,7 @@ class FineTuning:
             settings.pop("lm_coef", None)  # this variant sets its own λ
         flags = self.own_flags
         return {
+            **about_scored_rows(settings),
             "kind": kind,
             "task": self.task,
             "variant": self.variant.partition("-")[0],
@@ -180,6 +182,12 @@ class FineTuning:
         write_cut(get_task(self.task), self.arguments.data_dir, work / "data")
         result = self.run(str(work / "data"), run, work)
         return {name: result[name] for name in ("metrics", "ran_with", "training") if name in result}
+
+
+def about_scored_rows(settings: Mapping) -> dict[str, int]:
+    """How the scored rows are drawn, if not all are scored, so that rows drawn otherwise make other cells."""
+    is_drawn = "max_eval_samples" in settings or "max_predict_samples" in settings
+    return {"seed_of_scored_rows": SEED_OF_SCORED_ROWS} if is_drawn else {}
 
 
 def fine_tuning_cell(
@@ -216,6 +224,7 @@ def baseline_cells(arguments: ReproduceArguments, seed: int) -> Iterator[Cell]:
     for task in tasks_of(arguments):
         for variant in baselines_of(get_task(task)):
             facts = {
+                **about_scored_rows(of_rows),
                 "kind": "baseline",
                 "task": task,
                 "variant": variant,

@@ -83,17 +83,16 @@ def show_p(p: float | None) -> str:
 
 def compare(label: str, first: Scores, second: Scores, failed: int = 0) -> Comparison:
     """Compares the means of the first and the second at the seeds that both have; `failed` runs are in neither."""
-    if not first or not second:
-        return Comparison(f"{label} no difference, no seed trained with both settings", 0.0, None)
+    told_failed = f", {failed} run{'' if failed == 1 else 's'} failed to train" if failed else ""
+    if not first.keys() & second.keys():
+        return Comparison(f"{label} no difference, no seed trained with both settings{told_failed}", 0.0, None)
     found = difference(first, second)
     certainty = "no answers to the same rows kept"
     if found.num_seeds < FEWEST_SEEDS:
         certainty = f"fewer than {FEWEST_SEEDS} seeds decide nothing"
     elif found.interval is not None:
         certainty = "95 % interval {:+.1f} to {:+.1f}".format(*found.interval)
-    if failed:
-        certainty += f", {failed} run{'' if failed == 1 else 's'} failed to train"
-    return Comparison(f"{label} {found.value:+.1f}, {certainty}", found.value, found.p)
+    return Comparison(f"{label} {found.value:+.1f}, {certainty}{told_failed}", found.value, found.p)
 
 
 # ---- What is compared

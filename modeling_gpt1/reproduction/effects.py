@@ -65,7 +65,7 @@ def effects_of(cells: Cells) -> list[Effect]:
     found = []
     for first, second in PAIRS:
         for key, column in COLUMNS.items():
-            if key in PARTS and cells.scores(PARTS[key], first):
+            if key in PARTS and cells.seeds(PARTS[key], first):
                 continue  # the whole stands for its parts
             if not cells.seeds(key, first) & cells.seeds(key, second):
                 continue  # runs of different seeds, so of different training rows

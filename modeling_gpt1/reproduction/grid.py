@@ -83,17 +83,17 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
         chosen = {tuning.condition: tuning.best for tuning in tunings if tuning.best is not None}
         return tunings, plan(arguments, chosen if arguments.tune else None)
 
-    def write_if_possible() -> None:
+    def write_if_possible(tunings: list[Tuning], cells: list[Cell]) -> None:
         try:
-            write_reports(arguments, command, *planned(), store)
+            write_reports(arguments, command, tunings, cells, store)
         except Exception as error:  # must not end hours of runs; whatever the error is, it appears again at the end
             print(f"The report could not be written: {type(error).__name__}: {error}", flush=True)
 
     if not arguments.only_report:
-        store.run_all(trial_cells, write_if_possible)
-        _, cells = planned()
-        store.run_all(cells, write_if_possible)
+        store.run_all(trial_cells, lambda: write_if_possible(*planned()))
     tunings, cells = planned()
+    if not arguments.only_report:
+        store.run_all(cells, lambda: write_if_possible(tunings, cells))
     print(write_reports(arguments, command, tunings, cells, store))
     if store.failures:
         every = [*trial_cells, *cells]
@@ -307,7 +307,7 @@ def write_reports(
     about_machine = environment()
     if ran_on:
         about_machine["cells_ran_on"] = ran_on
-    made_with = Counter(cell["versions"] for cell in finished if "versions" in cell)
+    made_with = Counter(cell.get("versions", "unknown") for cell in finished)
     if len(made_with) > 1:  # cells are kept when a package is upgraded
         about_machine["cells_made_with"] = "; ".join(f"{names} ({n})" for names, n in made_with.most_common())
     report = build_report(

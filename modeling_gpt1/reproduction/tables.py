@@ -126,7 +126,7 @@ class Cells:
         self.zero_shot = [cell for cell in cells if cell["kind"] == "zero_shot"]
         self.unfinished, self.num_layers = unfinished, num_layers
         self.common = common_settings(self.fine_tuning)
-        rows = [{key for key in COLUMNS if key not in PARTS and self.scores(key, row)} for row in ROW_LABELS]
+        rows = [{key for key in COLUMNS if key not in PARTS and self.seeds(key, row)} for row in ROW_LABELS]
         measured = [row for row in rows if row]
         # Those of the paper's columns that every measured row has.
         common = [key for key in ABLATION_COLUMNS if measured and all(key in row for row in measured)]
@@ -164,18 +164,18 @@ class Cells:
         column = COLUMNS[key]
         split = self.split(column)
         found = {}
-        labels_of_runs = set()
+        labels_of_seed = {}
         for cell in self.of(column.task, place):
             if has_failed(cell):
                 continue
             score = 100 * statistics.fmean(cell["metrics"].get(name, math.nan) for name in column.metric_keys(split))
             if math.isfinite(score):
                 answers = answers_of(cell, column.splits(split))
-                labels_of_runs.add(tuple(rows["labels"] for rows in answers))
+                labels_of_seed[cell["seed"]] = tuple(rows["labels"] for rows in answers)
                 resampled = [resample(rows["labels"], rows["predictions"], column.metric) for rows in answers]
                 mean_resampled = np.mean(resampled, axis=0) if resampled else np.full(NUM_RESAMPLES, math.nan)
                 found[cell["seed"]] = np.append(score, mean_resampled)
-        if len(labels_of_runs) > 1:
+        if len(set(labels_of_seed.values())) > 1:
             without_resamples = np.full(NUM_RESAMPLES, math.nan)
             return {seed: np.append(of_seed[0], without_resamples) for seed, of_seed in found.items()}
         return found

@@ -198,8 +198,7 @@ def test_all_seeds_are_scored_on_the_same_rows(monkeypatch):
         score("sst2", "ngrams", sentiment(120), {"max_eval_samples": "6"}, seed)
     first, second = predicted[: len(predicted) // 2], predicted[len(predicted) // 2 :]
     assert first == second
-    # The penalties are chosen on as many rows, and on the rows that the trials of fine-tuning are scored on.
-    assert {len(rows) for rows in first} == {6}
+    assert {len(rows) for rows in first} == {6}  # the penalties, too, are chosen on as many
 
 
 def test_each_seed_is_fitted_to_rows_of_its_own(monkeypatch):

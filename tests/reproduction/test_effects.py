@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from modeling_gpt1.reproduction import grid
@@ -168,7 +169,8 @@ def test_a_claim_is_undecided_where_a_condition_never_trains():
     cells += seeds_of("without_pretraining", 0.6, task="sst2", training=FAILED)
     claim = build_report(cells, title="")["claims"][1]
     assert claim["verdict"] == "undecided"
-    assert "SST-2 no difference, no seed trained with both settings" in [of["text"] for of in claim["comparisons"]]
+    never = "no difference, no seed trained with both settings, 4 runs failed to train"
+    assert f"SST-2 {never}" in [of["text"] for of in claim["comparisons"]]
 
 
 def test_layers_that_never_train_are_not_passed_over():
@@ -179,7 +181,7 @@ def test_layers_that_never_train_are_not_passed_over():
         cells += seeds_of("transfer", 0.7, n_transfer=number, training=training)
     report = build_report(cells, title="", models=[{"config": {"num_hidden_layers": 3}, **MODEL}])
     texts = [of["text"] for of in report["claims"][8]["comparisons"]]
-    never = "no difference, no seed trained with both settings"
+    never = "no difference, no seed trained with both settings, 4 runs failed to train"
     assert texts[:2] == [f"RTE, 1 layers against 0: {never}", f"RTE, 2 layers against 1: {never}"]
     assert texts[2].startswith("RTE, 3 layers against 2: +")
     panel = report["figures"][0]["panels"]["RTE"]
@@ -207,10 +209,51 @@ def test_an_average_without_a_common_seed_names_the_runs_that_failed():
     claim = report["claims"][0]
     assert claim["verdict"] == "undecided"
     (comparison,) = claim["comparisons"]
-    never = "no difference, no seed trained with both settings"
+    never = "no difference, no seed trained with both settings, 3 runs failed to train"
     assert comparison["text"] == f"Average accuracy of SST-2, QNLI, RTE: {never}"
     average = report["tables"][3]["rows"][1]["cells"]["average-accuracy"]
     assert average["failed"] == [0, 1, 2]
+
+
+def test_an_average_keeps_a_task_that_never_trained():
+    """Without SST-2 the average would support the claim."""
+    cells = [*seeds_of("full", 0.8), *seeds_of("without_pretraining", 0.6)]
+    assert build_report(cells, title="")["claims"][0]["verdict"] == "holds"
+    cells += seeds_of("full", 0.8, task="sst2")
+    cells += seeds_of("without_pretraining", 0.6, task="sst2", training=FAILED)
+    claim = build_report(cells, title="")["claims"][0]
+    assert claim["verdict"] == "undecided"
+    (comparison,) = claim["comparisons"]
+    never = "no difference, no seed trained with both settings, 4 runs failed to train"
+    assert comparison["text"] == f"Average accuracy of SST-2, RTE: {never}"
+
+
+def test_a_claim_has_no_difference_of_different_seeds():
+    """Half of the seeds failed with one setting, the other half with the other."""
+    full, fresh = seeds_of("full", 0.8), seeds_of("without_pretraining", 0.6)
+    for seed in (0, 1):
+        full[seed] = cell("full", seed, 0.5, training=FAILED)
+        fresh[seed + 2] = cell("without_pretraining", seed + 2, 0.5, training=FAILED)
+    (comparison,) = build_report([*full, *fresh], title="")["claims"][1]["comparisons"]
+    never = "no difference, no seed trained with both settings, 4 runs failed to train"
+    assert comparison["text"] == f"RTE {never}"
+
+
+def test_a_part_that_was_run_itself_keeps_its_rows_beside_the_whole():
+    own = seeds_of("full", 0.8, task="race-middle")
+    whole = seeds_of("full", 0.8, task="race")
+    for run in whole:
+        run["parts"] = {"race-middle": {"eval_accuracy": 0.5}}
+    for cells in (own, [*own, *whole]):
+        assert np.isfinite(Cells(cells).scores("race-m", "full")[0]).all()
+
+
+def test_the_whole_stands_for_its_parts_even_if_it_never_trained():
+    cells = seeds_of("without_pretraining", 0.6, task="race", training=FAILED)
+    cells += seeds_of("ngrams", 0.7, task="race", kind="baseline")
+    for run in cells:
+        run["parts"] = {part: {"eval_accuracy": 0.5} for part in ("race-middle", "race-high")}
+    assert [effect.label for effect in effects_of(Cells(cells))] == ["RACE"]
 
 
 def test_the_baselines_of_a_task_whose_runs_all_diverged_stay():

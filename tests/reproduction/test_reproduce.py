@@ -279,6 +279,15 @@ def test_a_test_split_is_cut_as_validation_rows_are(stand_ins, command):
         assert [call[at + 1] for at, word in enumerate(call) if word == "--max_predict_samples"] == [rows]
 
 
+def test_cells_of_drawn_rows_name_how_they_were_drawn(command):
+    """Cells that drew their scored rows otherwise are not taken for finished ones."""
+    for given, drawn in ([], None), (["--max_eval_samples", "4"], 0), (["--max_predict_samples", "4"], 0):
+        words = command("--experiments", "fine_tuning", "baselines", "--tasks", "rte", "--seeds", "1", finetune=given)
+        cells = plan(reproduce_command.parse_arguments(words)[0])
+        assert {cell.facts["kind"] for cell in cells} == {"fine_tuning", "baseline"}
+        assert {cell.facts.get("seed_of_scored_rows") for cell in cells} == {drawn}
+
+
 def test_variants_have_arguments_of_their_own(stand_ins, command, models, tmp_path):
     """The LSTM those behind its flag, and the ablation its λ; each is told. The last of two flags counts."""
     words = ["--lstm_model", str(models[1]), "--experiments", "ablations", "--tasks", "rte", "--seeds", "1"]

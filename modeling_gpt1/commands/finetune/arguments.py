@@ -97,12 +97,8 @@ class DataArguments:
     )
     pad_to_multiple_of: int | None = HfArg(default=None, help="Pad batches to a multiple of this length, such as 8.")
     max_train_samples: int | None = HfArg(default=None, help="Rows to train on, drawn with the seed. Default: all.")
-    max_eval_samples: int | None = HfArg(
-        default=None, help="Rows of each split to evaluate on, the same for every seed. Default: all."
-    )
-    max_predict_samples: int | None = HfArg(
-        default=None, help="Rows of each split to predict, the same for every seed. Default: all."
-    )
+    max_eval_samples: int | None = HfArg(default=None, help="Rows of each split to evaluate on. Default: all.")
+    max_predict_samples: int | None = HfArg(default=None, help="Rows of each split to predict. Default: all.")
 
     def __post_init__(self):
         files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
