@@ -395,8 +395,12 @@ def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, caps
 
 
 @pytest.fixture
-def tuned(stand_ins, command, data_dir):
-    """Words of a command whose best learning rate is 1e-3; without pre-training it is 1e-4."""
+def tuned(stand_ins, command, data_dir, monkeypatch):
+    """Words of a command whose best learning rate is 1e-3; without pre-training it is 1e-4.
+
+    The page is not drawn after each of its twelve cells, which would take seconds.
+    """
+    monkeypatch.setattr(grid, "page", lambda report: "not drawn")
     rows = [{"sentence1": f"he paid {n} .", "sentence2": "he paid .", "label": n % 2} for n in range(20)]
     write_rows(data_dir / "rte" / "train.jsonl", rows)
     score = """
@@ -459,7 +463,8 @@ def test_trials_are_cells_that_are_kept(stand_ins, tuned, tmp_path, capsys):
     assert trial["cut"] == {"share": 0.2, "most": 1000, "seed": 0}
 
 
-def test_the_report_shows_the_trials_and_the_chosen_settings(stand_ins, tuned, tmp_path):
+def test_the_report_shows_the_trials_and_the_chosen_settings(stand_ins, tuned, tmp_path, monkeypatch):
+    monkeypatch.setattr(grid, "page", page)
     reproduce(tuned())
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     full, _, fresh = report["tuning"]
