@@ -205,7 +205,7 @@ def layers_table() -> str:
     return markdown_table(["", *CONDITION_HEADER, "added to the row above"], rows)
 
 
-# What the paper's tables and figures say of one setting against another.
+# Pairs of settings, the first less the second: those that the paper makes a claim of, then those of this page alone.
 AGREEMENT = (
     ("Pre-training helps", "full", "without_pretraining"),
     ("The auxiliary objective costs a little on small tasks and helps on inference", "full", "without_auxiliary"),

@@ -178,7 +178,7 @@ SEED_OF_SCORED_ROWS = 0
 
 
 def seed_of_data(args: TrainingArguments) -> int:
-    """The seed of the order of training rows: `data_seed`, or the run's seed where it is not given."""
+    """The seed by which training rows are drawn, held out and ordered: `data_seed`, or else the run's."""
     return args.seed if args.data_seed is None else args.data_seed
 
 
