@@ -131,6 +131,12 @@ def check_length(
     """Checks that the model has enough positions for a sequence."""
     if position_ids is not None:  # several sequences may share a batch row, or one begin behind the first position
         length = int(position_ids.max()) + 1 if can_read(position_ids) else 0
+        if can_read(position_ids) and position_ids.min() < 0:
+            place = first_place(position_ids < 0)
+            raise UserError(
+                f"`position_ids` has {position_ids[place].item()} at {list(place)}, but positions begin at 0. Ranks "
+                "among the real tokens need `.clamp(min=0)` at padding; or leave `position_ids` out."
+            )
     else:
         length = (known_length(num_past) or 0) + num_new
     limit = config.max_position_embeddings
@@ -139,6 +145,18 @@ def check_length(
             f"The sequence has {length} tokens, but the model has only {limit} positions (`max_position_embeddings`). "
             "Shorten the input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator, "
             "`block_length` to `load_blocks` or a smaller `max_new_tokens` to `generate`."
+        )
+
+
+def check_no_past(num_past: int | torch.Tensor) -> None:
+    """Checks that a cache is empty where the backward pass would write into it again."""
+    length = known_length(num_past)
+    if length != 0:
+        number = "" if length is None else f"{length} "
+        raise UserError(
+            f"The cache holds {number}tokens, but with gradient checkpointing the backward pass would write into it "
+            "again. Call `model.gradient_checkpointing_disable()`, pass all tokens at once without a cache, or, if "
+            "nothing is trained, call the model in `torch.no_grad()`."
         )
 
 

@@ -186,7 +186,7 @@ class GPT1BaseConfig(PreTrainedConfig):
         if self.traversal is not None:  # one of the two classes with a task head opens it
             other = "SequenceClassification" if has_choices(self.traversal) else "MultipleChoice"
             del auto_map[f"AutoModelFor{other}"]
-        own_modules = {reference.split(".")[0] for reference in self.auto_classes.values()}
+        own_modules = self._own_modules()
         old_auto_map = getattr(self, "auto_map", None) or {}
         for name, reference in old_auto_map.items():
             _, separator, class_path = str(reference).rpartition("--")  # behind a repository, or alone
@@ -197,8 +197,11 @@ class GPT1BaseConfig(PreTrainedConfig):
         self.auto_map = auto_map
         self._name_class_of_task_head()
         super().save_pretrained(save_directory, *args, **kwargs)
-        if self._auto_class is not None:
-            self._save_code(own_modules, save_directory)
+        self._save_code(save_directory)
+
+    def _upload_modified_files(self, working_dir, *args, **kwargs):
+        self._save_code(working_dir)  # the parent's `save_pretrained` uploads before it returns
+        return super()._upload_modified_files(working_dir, *args, **kwargs)
 
     def _name_class_of_task_head(self) -> None:
         """Names the class with the task head alone beside that with double heads, which opens as both.
@@ -210,10 +213,16 @@ class GPT1BaseConfig(PreTrainedConfig):
             head = "ForMultipleChoice" if has_choices(self.traversal) else "ForSequenceClassification"
             self.architectures = [name, name.removesuffix(DOUBLE_HEADS) + head]
 
-    def _save_code(self, modules: set[str], save_directory) -> None:
+    def _own_modules(self) -> set[str]:
+        """The modules of the Auto classes."""
+        return {reference.split(".")[0] for reference in self.auto_classes.values()}
+
+    def _save_code(self, save_directory) -> None:
         """Copies the models' files and all that they import. transformers copies what this file imports alone."""
+        if self._auto_class is None:
+            return
         folder = Path(__file__).parent
-        for name in modules:
+        for name in self._own_modules():
             file = folder / f"{name}.py"
             if not file.exists():  # a folder's own code was opened, and only what the configuration imports
                 if Path(save_directory, file.name).exists():  # its model has put it there; the folder may be gone
@@ -562,7 +571,8 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
     if config.problem_type == "regression" and config.num_labels != 1:
         raise UserError(
             "`problem_type` is 'regression', which predicts one number, but `num_labels` is "
-            f"{config.num_labels}. Pass `num_labels=1`."
+            f"{config.num_labels}. Pass `num_labels=1`; for classes pass "
+            "`problem_type='single_label_classification'`."
         )
     return config
 

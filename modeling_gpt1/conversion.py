@@ -73,6 +73,7 @@ FIELDS_OF_OURS = (
     "delimiter_token_id",
     "extract_token_id",
     "speaker_token_ids",
+    "trained_positions",
 )
 
 

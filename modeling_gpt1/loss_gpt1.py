@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from .checks_gpt1 import can_read, first_place, is_whole
-from .configuration_gpt1 import IGNORED_LABEL, GPT1Config, UserError
+from .configuration_gpt1 import IGNORED_LABEL, GPT1Config, UserError, has_choices
 
 # Bytes of logits: 414 targets in float32 at V = 40 478. That is large enough for full matrix-product speed, and small
 # beside the activations. In half precision, where each chunk's gradient of the weight is widened, twice as many.
@@ -256,8 +256,8 @@ def task_losses(
         class_weights (K numbers, *optional*): factor of the cross-entropy of each class. Default: 1.
 
     Raises:
-        ValueError: labels have the wrong shape or type, or one of several is not from 0 to 1. A class that does not
-            exist is an IndexError of torch's.
+        ValueError: labels have the wrong shape or type, one of several is not from 0 to 1, or there is no such class
+            or choice.
     """
     is_multi_label = config.problem_type == "multi_label_classification"
     if labels.shape[1:] == (1,) and not is_multi_label:
@@ -274,6 +274,7 @@ def task_losses(
             f"`labels` must be indices of classes or choices (torch.int64), but got {labels.dtype}. Pass "
             "`labels.long()` if they are whole numbers, or open the model with `num_labels=1` for regression."
         )
+    check_classes(labels, task_logits, has_choices(getattr(config, "traversal", None)))  # of any family
     scores = task_logits.float()
     weight = None if class_weights is None else scores.new_tensor(class_weights)
     return nn.functional.cross_entropy(
@@ -302,6 +303,31 @@ def check_labels(labels: torch.Tensor, task_logits: torch.Tensor, is_multi_label
         raise UserError(
             f"Label {label} of example {example} is {labels[example, label].item()}, but it must be from 0 (the class "
             f"does not apply) to 1 (it applies), or {IGNORED_LABEL} for none."
+        )
+
+
+def check_classes(labels: torch.Tensor, task_logits: torch.Tensor, are_choices: bool) -> None:
+    """Checks that each label `[B]` names a class or a choice of its example, or is −100."""
+    if not (can_read(labels) and can_read(task_logits)):
+        return
+    last = task_logits.shape[1] - 1
+    is_wrong = ((labels < 0) | (labels > last)) & (labels != IGNORED_LABEL)
+    if is_wrong.any():
+        (example,) = first_place(is_wrong)
+        owner, remedy = "the model has classes", "Open the model with `num_labels` of your data."
+        if are_choices:
+            owner, remedy = "the examples have choices", "Correct the label."
+        raise UserError(
+            f"The label of example {example} is {labels[example].item()}, but {owner} 0 to {last}, and "
+            f"{IGNORED_LABEL} marks an example without a label. {remedy}"
+        )
+    label_scores = task_logits.gather(1, labels.long().clamp(min=0)[:, None])[:, 0]
+    is_absent = (label_scores == float("-inf")) & (labels != IGNORED_LABEL)
+    if are_choices and is_absent.any():
+        (example,) = first_place(is_absent)
+        raise UserError(
+            f"The label of example {example} is {labels[example].item()}, but `choice_mask` marks this choice as "
+            "absent. Correct the label or the mask."
         )
 
 

@@ -35,6 +35,7 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 from transformers.utils.generic import merge_with_config_defaults
@@ -44,6 +45,7 @@ from .checks_gpt1 import (
     can_read,
     check_exactly_one,
     check_length,
+    check_no_past,
     check_targets,
     check_texts,
     check_token_labels,
@@ -366,6 +368,7 @@ class GPT1Model(GPT1PreTrainedModel):
             position_ids (`[B, T]`, int64): default: a token's rank among the real tokens of its batch row. Without a
                 mask and a given cache, a position that is not above the one before it begins another sequence.
             past_key_values, cache (`Cache`): keys and values of the preceding tokens; `cache` since transformers 5.24.
+                Gradient checkpointing in training leaves an empty one empty, and refuses another one.
             inputs_embeds (`[B, T, D]`): embeddings, instead of `input_ids`.
             use_cache (`bool`): return them, too; default: `config.use_cache` outside of training.
             rows ([`Plan`]): the plan that the other arguments follow, for its rows of attention.
@@ -384,6 +387,9 @@ class GPT1Model(GPT1PreTrainedModel):
             num_past = past_key_values.get_seq_length()
         if rows is None:
             check_length(self.config, num_past, length, position_ids)
+        if past_key_values is not None and self.is_replayed_in_backward():
+            check_no_past(num_past)
+            past_key_values = None
         attention_mask = padding_mask(attention_mask, inputs_embeds, num_past)
         # Packed sequences are inferred from `position_ids` without a cache, so this gets only what the caller gave.
         masks, kwargs = attention_inputs(
@@ -405,6 +411,11 @@ class GPT1Model(GPT1PreTrainedModel):
         hidden_states = self.run_blocks(hidden_states, masks, past_key_values, rows=rows, **kwargs)
         cache = past_key_values if use_cache else None
         return BaseModelOutputWithPast(last_hidden_state=self.ln_f(hidden_states), **{CACHE: cache})
+
+    def is_replayed_in_backward(self) -> bool:
+        """Whether the backward pass runs the blocks again, which would write into a cache again."""
+        is_checkpointed = any(block.gradient_checkpointing for block in self.h)
+        return is_checkpointed and self.training and torch.is_grad_enabled()
 
     def run_blocks(
         self, hidden_states: torch.Tensor, masks: dict, past_key_values: Cache | None, **kwargs
@@ -699,9 +710,28 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             return create_masks_for_generate(config, inputs_embeds, attention_mask, **kwargs)
         return mask_of_one_token(kwargs[CACHE].layers[0], attention_mask, inputs_embeds.device)
 
-    def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):
-        super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)
-        length = generation_config.max_length
+    def _prepare_generated_length(
+        self, generation_config, has_default_max_length, *, input_ids_length, inputs_tensor, **kwargs
+    ):
+        generation_config = super()._prepare_generated_length(
+            generation_config,
+            has_default_max_length,
+            input_ids_length=input_ids_length,
+            inputs_tensor=inputs_tensor,
+            **kwargs,
+        )
+        prompt_length = inputs_tensor.shape[1]  # of ids or embeddings
+        num_uncounted = 0
+        if input_ids_length != prompt_length:  # behind embeddings transformers counts the new tokens alone
+            num_uncounted = prompt_length
+            if has_default_max_length and generation_config.max_new_tokens is None:
+                room = self.config.max_position_embeddings - prompt_length
+                generation_config.max_length = max(min(generation_config.max_length, room), 1)
+        self._check_generated_length(prompt_length, num_uncounted + generation_config.max_length)
+        return generation_config
+
+    def _check_generated_length(self, prompt_length: int, length: int) -> None:
+        """Refuses a text that may become longer than the model's positions; warns beyond the trained ones."""
         limit = self.config.max_position_embeddings
         num_trained = getattr(self.config, "trained_positions", None)  # the LSTM has no positions
         if num_trained is not None and num_trained < length <= limit:
@@ -713,10 +743,10 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         if length <= limit:
             return
         remedy = "shorten the prompt"
-        if input_ids_length < limit:
-            remedy = f"pass `max_new_tokens` of at most {limit - input_ids_length} or {remedy}"
+        if prompt_length < limit:
+            remedy = f"pass `max_new_tokens` of at most {limit - prompt_length} or {remedy}"
         raise UserError(
-            f"A prompt of {input_ids_length} tokens may become {length} (`max_length`, or with `max_new_tokens`), "
+            f"A prompt of {prompt_length} tokens may become {length} (`max_length`, or with `max_new_tokens`), "
             f"but the model has only {limit} positions (`max_position_embeddings`): {remedy}."
         )
 
@@ -1095,6 +1125,9 @@ class GPT1ForQuestionAnswering(GPT1PreTrainedModel):
             attentions=outputs.attentions,
         )
 
+
+# Trainer's label smoothing shifts the labels of the models that stand here; registering with Auto classes adds none.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[GPT1Config.model_type] = GPT1ForCausalLM.__name__
 
 __all__ = [
     "GPT1CausalLMOutput",

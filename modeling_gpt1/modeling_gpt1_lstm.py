@@ -16,6 +16,7 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
@@ -306,6 +307,9 @@ class GPT1LSTMForQuestionAnswering(GPT1LSTMPreTrainedModel, GPT1ForQuestionAnswe
 
     decoder_class = GPT1LSTMModel
 
+
+# Trainer's label smoothing shifts the labels of the models that stand here; registering with Auto classes adds none.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[GPT1LSTMConfig.model_type] = GPT1LSTMForCausalLM.__name__
 
 __all__ = [
     "GPT1LSTMDoubleHeadsModel",

@@ -54,6 +54,7 @@ def push_tokenizer_and_model(folder: Path) -> None:
     opened = AutoModelForCausalLM.from_pretrained("me/language-model")
     assert same_weights(model, opened)
     assert AutoConfig.from_pretrained("me/language-model").to_dict() == opened.config.to_dict()
+    model.config.save_pretrained(str(folder / "configuration"), push_to_hub=True, repo_id="me/configuration")
     text = "ann sees the dog ."
     assert AutoTokenizer.from_pretrained("me/language-model")(text)["input_ids"] == tokenizer(text)["input_ids"]
 

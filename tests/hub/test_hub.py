@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hub.stand_in import StandIn, faults_of_card, serve
 from huggingface_hub import ModelCard
+from support.hub_code import HUB_CODE
 from support.launch import python_path
 from transformers.utils import is_matplotlib_available
 
@@ -123,6 +124,11 @@ def test_what_is_pushed(visit):
     assert visit.commits("me/clean") == [("End of training", beside_pickles), ("Model save", beside_pickles)]
     failed = [name for name in FAULTS if name != "me/unlucky"]
     assert all(visit.commits(name) == [] for name in failed if name in visit.hub.commits)
+
+
+def test_a_saved_configuration_is_pushed_with_the_code_that_it_names(visit):
+    files = visit.hub.files("me/configuration")
+    assert files.keys() - {".gitattributes", "README.md"} == {"config.json", *HUB_CODE}
 
 
 def find_pickles(files: dict[str, bytes]) -> list[str]:

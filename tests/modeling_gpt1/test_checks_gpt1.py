@@ -34,10 +34,18 @@ def make(tiny_model):
     return make
 
 
+def test_a_position_below_0_is_refused(make):
+    position_ids = torch.tensor([[0, 1, 2, 3, 4], [-1, 0, 1, 2, 3]])
+    message = refusal(make(GPT1ForCausalLM), IDS, position_ids=position_ids)
+    assert "`position_ids` has -1 at [1, 0], but positions begin at 0" in message
+    assert "`.clamp(min=0)`" in message
+
+
 @pytest.mark.parametrize("label", [3, -1])
 def test_a_class_out_of_range_is_refused(make, label):
-    with pytest.raises(IndexError, match=f"Target {label} is out of bounds"):
-        make(GPT1ForSequenceClassification, num_labels=3)(IDS, labels=torch.tensor([2, label]))
+    message = refusal(make(GPT1ForSequenceClassification, num_labels=3), IDS, labels=torch.tensor([2, label]))
+    assert f"The label of example 1 is {label}, but the model has classes 0 to 2" in message
+    assert "Open the model with `num_labels` of your data" in message
 
 
 @pytest.mark.parametrize("labels", [torch.tensor([0.0, 1.0]), torch.tensor([True, False])])
@@ -60,12 +68,19 @@ def test_an_example_without_a_choice_is_refused(tiny_model):
     assert "`choice_mask` marks every choice of example 0" in message
 
 
-@pytest.mark.parametrize("choice, is_finite", [(1, True), (2, False)])
-def test_the_loss_of_an_absent_choice_is_infinite(tiny_model, choice, is_finite):
-    model = tiny_model(GPT1ForMultipleChoice)
+@pytest.mark.parametrize("model_class", [GPT1ForMultipleChoice, GPT1DoubleHeadsModel])
+def test_a_label_that_names_an_absent_choice_is_refused(tiny_model, model_class):
+    """Its probability is 0, so the loss would be infinite."""
+    model = tiny_model(model_class, traversal="multiple_choice")
     choice_mask = torch.tensor([[True, True, True], [True, True, False]])
-    loss = model(CHOICES, choice_mask=choice_mask, labels=torch.tensor([2, choice])).loss
-    assert loss.isfinite() == is_finite
+    message = refusal(model, CHOICES, choice_mask=choice_mask, labels=torch.tensor([2, 2]))
+    assert "The label of example 1 is 2, but `choice_mask` marks this choice as absent" in message
+    assert model(CHOICES, choice_mask=choice_mask, labels=torch.tensor([2, 1])).loss.isfinite()
+
+
+def test_a_label_behind_the_last_choice_is_refused(tiny_model):
+    message = refusal(tiny_model(GPT1ForMultipleChoice), CHOICES, labels=torch.tensor([0, 3]))
+    assert "The label of example 1 is 3, but the examples have choices 0 to 2" in message
 
 
 def test_several_labels_must_be_from_0_to_1(make):

@@ -211,6 +211,7 @@ def test_openai_gpt_to_gpt1_and_back_is_the_same_to_the_bit(make_openai, plain_t
 )
 def test_gpt1_to_openai_gpt_and_back(tiny_model, tmp_path, model_class, traversal, openai_class):
     fields = {"num_labels": 3, "pad_token_id": 0, "lm_coef": 0.25, "extract_token_id": 100, "hidden_act": "relu"}
+    fields["trained_positions"] = 16
     columns = {"text": "sentence", "choices": ["one", "two"]}  # only kept, not read
     ours = tiny_model(model_class, traversal=traversal, columns=columns, **fields)
     if openai_class is OpenAIGPTForSequenceClassification:
@@ -228,6 +229,7 @@ def test_gpt1_to_openai_gpt_and_back(tiny_model, tmp_path, model_class, traversa
     torch.testing.assert_close(logits_of(back, batch), logits_of(ours, batch), atol=1e-6, rtol=1e-6)
     kept = (back.config.lm_coef, back.config.extract_token_id, back.config.traversal, back.config.hidden_act)
     assert kept == (0.25, 100, ours.config.traversal, "relu")
+    assert back.config.trained_positions == 16
     assert back.config.columns == columns
 
 

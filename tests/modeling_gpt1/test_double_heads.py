@@ -391,6 +391,7 @@ def test_the_auxiliary_loss_without_ids_is_refused(tiny_model):
     ("traversal", "problem_type", "num_labels", "message"),
     [
         ("classification", "regression", 2, "one number, but `num_labels` is 2. Pass `num_labels=1`"),
+        ("classification", "regression", 3, "for classes pass `problem_type='single_label_classification'`"),
         ("multiple_choice", "regression", 1, "'regression', but the traversal 'multiple_choice' supports only"),
         ("multiple_choice", "multi_label_classification", 1, "'multi_label_classification', but the traversal"),
     ],

@@ -232,8 +232,23 @@ def test_generation_past_the_positions_is_refused(model, cache):
         message = refusal(continuations, model, [prompt], **options, **CACHES[cache])
         assert f"prompt of {len(prompt)} tokens may become {asked} (" in message
         assert f"has only {LIMIT} positions (`max_position_embeddings`): {remedy}" in message
-    embedded = {"inputs_embeds": model.get_input_embeddings()(PROMPTS[1][None]), "max_new_tokens": 19}
-    assert "has 25 tokens" in refusal(model.generate, **embedded, do_sample=False, **CACHES[cache])
+
+
+@pytest.mark.parametrize("options", [{"max_new_tokens": 18}, {"max_length": 25}])
+def test_generation_from_embeddings_past_the_positions_is_refused_before_it_begins(model, options):
+    embedded = {"inputs_embeds": model.get_input_embeddings()(PROMPTS[1][None])}
+    runs = []
+    model.transformer.register_forward_pre_hook(lambda *_: runs.append(1))
+    message = refusal(model.generate, **embedded, **options, do_sample=False)
+    assert runs == []
+    assert "A prompt of 7 tokens may become 25 (" in message
+    assert f"has only {LIMIT} positions (`max_position_embeddings`): pass `max_new_tokens` of at most 17" in message
+    assert model.generate(**embedded, max_new_tokens=17, do_sample=False).shape == (1, 17)
+
+
+def test_the_default_length_behind_embeddings_ends_at_the_last_position(model):
+    embedded = {"inputs_embeds": model.get_input_embeddings()(PROMPTS[1][None])}
+    assert model.generate(**embedded, do_sample=False).shape == (1, LIMIT - 7)
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])

@@ -10,7 +10,7 @@ from support.refusals import refusal
 from support.tensors import close, random_ids
 from torch import nn
 from torch.func import functional_call, grad, vmap
-from transformers import AutoModel, AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM, DynamicCache, Trainer, TrainingArguments
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import (
@@ -21,6 +21,7 @@ from modeling_gpt1 import (
     GPT1ForQuestionAnswering,
     GPT1ForSequenceClassification,
     GPT1ForTokenClassification,
+    GPT1LSTMForCausalLM,
     GPT1Model,
 )
 from modeling_gpt1.modeling_gpt1 import GPT1LMHead
@@ -264,6 +265,49 @@ def test_checkpointing_gives_the_same_gradients_and_keeps_less(tiny_model, use_r
         close(gradient, expected[name], 1e-6)
     assert kept_less < kept
     assert model.eval()(random_ids(1, 4)).past_key_values.get_seq_length() == 4
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpointing_leaves_an_empty_cache_empty_and_its_gradients_are_the_same(tiny_model, use_reentrant):
+    """Blocks that wrote into it would write once more in the backward pass."""
+    input_ids = random_ids(2, 6)
+    attention_mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
+    gradients = []
+    for is_checkpointed in (False, True):
+        model = tiny_model(GPT1ForCausalLM).train()
+        inputs_embeds = model.get_input_embeddings()(input_ids).detach().requires_grad_()
+        inputs = {"inputs_embeds": inputs_embeds, "attention_mask": attention_mask, "labels": input_ids}
+        if is_checkpointed:
+            enable_checkpointing(model, use_reentrant)
+            inputs["past_key_values"] = DynamicCache(config=model.config)
+        model(**inputs).loss.backward()
+        gradients.append(inputs_embeds.grad)
+    assert inputs["past_key_values"].get_seq_length() == 0
+    close(gradients[1], gradients[0], 1e-6)
+
+
+@pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1LSTMForCausalLM])
+def test_trainers_smoothed_loss_is_that_of_the_next_token(tiny_model, tmp_path, model_class):
+    """Trainer shifts the labels of the language models that it knows by name, and else teaches a model to copy."""
+    model = tiny_model(model_class)
+    args = TrainingArguments(str(tmp_path), label_smoothing_factor=0.1, report_to="none", use_cpu=True)
+    input_ids = random_ids(2, 6)
+    loss = Trainer(model, args).compute_loss(model, {"input_ids": input_ids, "labels": input_ids.clone()})
+    logits = model(input_ids).logits[:, :-1]
+    expected = nn.functional.cross_entropy(logits.flatten(0, 1), input_ids[:, 1:].flatten(), label_smoothing=0.1)
+    close(loss, expected, 1e-6)
+
+
+def test_checkpointing_behind_preceding_tokens_is_refused(tiny_model):
+    model = tiny_model(GPT1ForCausalLM)
+    with torch.no_grad():
+        cache = model(random_ids(2, 5)).past_key_values
+    enable_checkpointing(model.train(), False)
+    message = refusal(model, random_ids(2, 3), past_key_values=cache)
+    assert "The cache holds 5 tokens" in message
+    assert "`model.gradient_checkpointing_disable()`" in message
+    with torch.no_grad():
+        assert model(random_ids(2, 3), past_key_values=cache).logits.shape == (2, 3, 101)
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -1,12 +1,21 @@
 """The model card, whole: metadata with the last evaluation, facts of the run, and how it is found."""
 
+import json
+
 import pytest
 import support.pretraining
+import torch
 import transformers
 import yaml
 from hub.stand_in import faults_of_card
 from huggingface_hub import ModelCard, ModelCardData
-from support.finetuning import CASES, make_double_heads_model, make_finetuning_trainer, make_letter_tokenizer
+from support.finetuning import (
+    CASES,
+    make_double_heads_model,
+    make_finetuning_trainer,
+    make_letter_tokenizer,
+    make_traversal_collator,
+)
 from support.launch import IS_AFTER_5_17
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMDoubleHeadsModel, GPT1Model
@@ -20,6 +29,7 @@ from modeling_gpt1.hub.card import (
     names_of_classes,
     versions,
 )
+from tokenization import GPT1Tokenizer
 
 METADATA = {
     **{"base_model": "me/base", "datasets": ["me/words"], "language": "en", "library_name": "transformers"},
@@ -182,6 +192,37 @@ def test_the_code_of_the_card_runs(case, tmp_path, capsys, tiny_config):
     printed = capsys.readouterr().out
     assert shown.get(case, "'label': 'LABEL_") in printed
     assert "it was  " not in printed
+
+
+def code_of_choices(folder) -> str:
+    """The card's code for a model of multiple choice in a folder, which is saved with its tokenizer."""
+    tokenizer = make_letter_tokenizer()
+    model = make_double_heads_model("multiple_choice", tokenizer)
+    tokenizer.add_control_tokens(model)
+    for part in (model, tokenizer):
+        part.save_pretrained(folder)
+    return card_of(model, str(folder)).text.split("```python\n")[1].split("```")[0]
+
+
+def test_the_code_of_choices_scores_each_answer_behind_the_context(tmp_path, capsys):
+    exec(compile(code_of_choices(tmp_path), "card", "exec"), {})
+    printed = json.loads(capsys.readouterr().out)
+    model = GPT1DoubleHeadsModel.from_pretrained(tmp_path)
+    collator = make_traversal_collator(model, GPT1Tokenizer.from_pretrained(tmp_path))
+    row = {"a": "the context and the question", "options": ["the answer to judge", "another answer"], "label": 0}
+    with torch.no_grad():
+        expected = model.eval()(**collator([row])).task_logits.softmax(-1)
+    assert printed[0] == pytest.approx(expected[0].tolist(), abs=1e-6)
+    row["a"] = "another context"  # negative control
+    with torch.no_grad():
+        others = model(**collator([row])).task_logits.softmax(-1)
+    assert printed[0] != pytest.approx(others[0].tolist(), abs=1e-6)
+
+
+def test_the_code_of_choices_cuts_a_long_context(tmp_path, capsys):
+    code = code_of_choices(tmp_path).replace("the context and the question", "the context " * 60)
+    exec(compile(code, "card", "exec"), {})
+    assert sum(json.loads(capsys.readouterr().out)[0]) == pytest.approx(1)
 
 
 def test_the_last_evaluation_is_that_of_all_data_sets_of_the_last_step():
