@@ -4,6 +4,7 @@ import logging
 import os
 import shlex
 import sys
+import weakref
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from glob import has_magic
@@ -23,10 +24,18 @@ from tokenization.wording import counted, nearest
 from ..families import without_adapter
 from ..families.probing import num_parameters
 from ..inference.devices import accelerator_name
+from ..storage.locking import LOCK_NAME
 from ..storage.writing import write_atomically
 from ..training.arguments import rows_per_update
 from ..training.callbacks import ProgressBar, ReadableLog
-from ..training.checkpoint import OF_OPTIMIZER, checkpoint_to_resume, newest_whole_checkpoint
+from ..training.checkpoint import (
+    CARD_NAME,
+    INCOMPLETE_DIR,
+    OF_OPTIMIZER,
+    checkpoint_to_resume,
+    newest_whole_checkpoint,
+)
+from ..training.trainer_internals import ResumableTrainer
 from .arguments import CommandParser, read_settings, with_flags
 
 logger = logging.getLogger(__name__)
@@ -71,7 +80,31 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     checkpoint = checkpoint_to_resume(args.resume_from_checkpoint, args.output_dir)
     if checkpoint is not None:
         check_same_data(checkpoint, data)
+    elif args.resume_from_checkpoint is not None:
+        check_own_folder(folder)
     return checkpoint
+
+
+def check_no_results(folder: Path) -> None:
+    """Checks that a run that does not train replaces no results of another one."""
+    found = [name for name in RESULTS if (folder / name).is_file()]
+    if found:
+        raise UserError(
+            f"--output_dir {folder} has {' and '.join(found[:2])} of another run, which would be replaced. Pass "
+            "another folder."
+        )
+
+
+def check_own_folder(folder: Path) -> None:
+    """Checks that a new run with `--resume_from_checkpoint auto` replaces no file of others."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    replaced = names & {*RESULTS, CARD_NAME, "config.json", "model.safetensors"}
+    if replaced and not names & {SETTINGS, LOCK_NAME, INCOMPLETE_DIR, UNFINISHED}:
+        raise UserError(
+            f"--output_dir {folder} has no checkpoint, but {' and '.join(sorted(replaced))}, which no run of this "
+            f"command wrote ({SETTINGS} is missing), would be replaced. Pass another folder, or "
+            "move away what is there."
+        )
 
 
 def check_same_data(checkpoint: str, data: dict[str, Any]) -> None:
@@ -157,7 +190,10 @@ def set_up_logging(args: TrainingArguments, parser: CommandParser) -> None:
 class RunCallback(TrainerCallback):
     """Logs at its start what a run will do and keeps its settings, and logs a short run about ten times."""
 
-    def __init__(self, lines: list[str], checkpoint: str | None, parser: CommandParser) -> None:
+    def __init__(
+        self, trainer: ResumableTrainer, lines: list[str], checkpoint: str | None, parser: CommandParser
+    ) -> None:
+        self.trainer = weakref.proxy(trainer)
         self.lines = lines
         self.checkpoint = checkpoint
         self.parser = parser
@@ -201,7 +237,7 @@ class RunCallback(TrainerCallback):
         control.should_log |= self.is_short and state.global_step == state.max_steps
 
     def on_train_end(self, args, state, control, **kwargs):
-        if args.early_stopping_patience is None or self.is_finished:
+        if args.early_stopping_patience is None or self.is_finished or self.trainer.is_terminated:
             return
         if control.should_training_stop and state.global_step < state.max_steps:
             evaluations = counted(args.early_stopping_patience, "evaluation")
@@ -253,7 +289,7 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
     # Looked up before processes can differ in what they see.
     was_stopped = (output / UNFINISHED).is_file()
     num_written = updates_of_results(output)
-    callback = RunCallback([describe_start(trainer, checkpoint or start), *data], checkpoint, parser)
+    callback = RunCallback(trainer, [describe_start(trainer, checkpoint or start), *data], checkpoint, parser)
     trainer.add_callback(callback)
     try:
         result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
@@ -264,6 +300,8 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
         if isinstance(error, KeyboardInterrupt):
             raise explain_interruption(trainer) from None
         raise
+    if trainer.is_terminated and trainer.state.global_step < trainer.state.max_steps:
+        raise explain_interruption(trainer)
     if callback.is_finished and num_written == trainer.state.global_step:
         trainer.state = TrainerState.load_from_json(str(output / TRAINER_STATE_NAME))
         if was_stopped:
@@ -285,7 +323,10 @@ def updates_of_results(output: Path) -> int | None:
     state = output / TRAINER_STATE_NAME
     if not state.is_file() or not (output / "train_results.json").is_file():
         return None
-    return TrainerState.load_from_json(str(state)).global_step
+    try:
+        return TrainerState.load_from_json(str(state)).global_step
+    except (ValueError, TypeError):  # damaged: the results are written again
+        return None
 
 
 def up_to_the_end_of_training(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

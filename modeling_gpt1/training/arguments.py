@@ -3,7 +3,9 @@
 Source: section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import TrainingArguments
@@ -97,7 +99,7 @@ class GPT1TrainingArguments(_SharedArguments):
         early_stopping_patience (`int`, *optional*): stop after so many evaluations that are no better than the best by
             `metric_for_best_model`, whose weights are kept. Default of `eval_strategy` is then "epoch".
         class_weights (`str`, `list` or `dict`, *optional*): weights of the classes in the task's loss, in training
-            alone: `"balanced"`, a number for each class, or weights by name.
+            alone: `"balanced"`, a number for each class (an array or a tensor, too), or weights by name.
 
     Examples:
         >>> from modeling_gpt1 import GPT1TrainingArguments
@@ -127,6 +129,10 @@ class GPT1TrainingArguments(_SharedArguments):
     # The collator reads columns that are not arguments of the model.
     remove_unused_columns: bool = HfArg(default=False, help="Drop columns that the model's arguments do not name.")
 
+    def __post_init__(self):
+        self.class_weights = plain_numbers(self.class_weights)
+        super().__post_init__()
+
 
 @dataclass
 class GPT1PretrainingArguments(_SharedArguments):
@@ -140,6 +146,17 @@ class GPT1PretrainingArguments(_SharedArguments):
     lr_scheduler_type: str = HfArg(default="cosine", help="Schedule of the learning rate, such as linear or cosine.")
     warmup_steps: float = HfArg(default=2000, help="Warm-up in updates, or below 1 as a fraction of all.")
     include_num_input_tokens_seen: str = HfArg(default="non_padding", help="Tokens to count: no, all or non_padding.")
+
+
+def plain_numbers(value: Any) -> Any:
+    """A value without arrays and tensors, which no file of settings can hold."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {name: plain_numbers(number) for name, number in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_numbers(number) for number in value]
+    return value
 
 
 def direction_of_score(metric: str) -> bool | None:

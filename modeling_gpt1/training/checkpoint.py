@@ -32,6 +32,7 @@ from ..families import family_of_model, without_adapter
 from ..hub.card import model_card
 from ..storage.reading import checksum_of_file
 from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
+from .arguments import plain_numbers
 
 logger = logging.get_logger(__name__)
 
@@ -240,13 +241,21 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
             )
 
 
-def settings_of(args: TrainingArguments, rows: Any = None) -> dict[str, Any]:
-    """The settings that a resume compares, with a fingerprint of the training rows if they are a `Dataset`."""
+def settings_of(args: TrainingArguments, rows: Any = None, evaluated_rows: Any = None) -> dict[str, Any]:
+    """The settings that a resume compares, with fingerprints of the rows if they are a `Dataset`."""
     given = {name: getattr(args, name, None) for name in SETTINGS}
-    settings = json.loads(json.dumps(given))  # enumerations become texts
-    if isinstance(rows, Dataset) and len(rows) > 0:
-        settings["train_dataset"] = fingerprint_of(rows)
+    settings = json.loads(json.dumps(given, default=plain_numbers))  # enumerations become texts
+    for name, given_rows in (("train_dataset", rows), ("eval_dataset", evaluated_rows)):
+        if isinstance(given_rows, Dataset) and len(given_rows) > 0:
+            settings[name] = fingerprint_of(given_rows)
+    if args.metric_for_best_model is not None:
+        settings["best_by"] = f"{'highest' if args.greater_is_better else 'lowest'} {args.metric_for_best_model}"
     return settings
+
+
+def is_best_comparable(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether the best score of a run before can be compared with those of this one: by score and evaluated rows."""
+    return all(before.get(name, now.get(name)) == now.get(name) for name in ("best_by", "eval_dataset"))
 
 
 def fingerprint_of(rows: Dataset) -> str:

@@ -5,9 +5,11 @@ are listed with their signatures in tests/modeling_gpt1/training/test_trainer_in
 release of transformers changes one.
 """
 
+import dataclasses
+import json
 import os
 import weakref
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,20 +25,28 @@ from transformers import (
     TrainingArguments,
     trainer_utils,
 )
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_jit_checkpoint import JITCheckpointCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy, SaveStrategy, has_length
 from transformers.utils import logging
 
 from tokenization.errors import UserError
+from tokenization.wording import counted
 
 from ..families import without_adapter
 from ..storage.locking import one_writer
-from ..storage.writing import check_folder
+from ..storage.writing import check_folder, write_atomically
 from . import checkpoint
 from .batching import length_sampler
 from .measures import Throughput
 from .sharing import EndlessStream, SharedRows, UncountedBatch, share_rows
 
 logger = logging.get_logger(__name__)
+
+
+def write_metrics(path: str, metrics: dict[str, Any]) -> None:
+    """Writes metrics as `Trainer.save_metrics` does."""
+    write_atomically(path, json.dumps(metrics, indent=4, sort_keys=True))
 
 
 def forget_evaluation(trainer: Trainer) -> None:
@@ -83,10 +93,29 @@ class ResumableTrainer(Trainer):
         self._is_staging = False  # a checkpoint is being written
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # the last update that Trainer finished
+        self.is_terminated = False  # whether SIGTERM has ended the run (`enable_jit_checkpoint`)
         # The number of weights that training changes, before FSDP may join them. None where a search makes the models.
         self._num_trained: int | None = None
         super().__init__(model, args, *others, **kwargs)
         self.add_callback(_BeginRun(self))
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, JITCheckpointCallback) and callback.jit_manager is not None:
+                self._end_after_an_update(callback)
+
+    def _end_after_an_update(self, callback: JITCheckpointCallback) -> None:
+        """Lets SIGTERM end the run between two updates (`enable_jit_checkpoint`), and not within one."""
+        manager = callback.jit_manager
+
+        def save_soon():  # the callback has told Trainer to stop
+            manager.is_checkpoint_requested = False
+            self.is_terminated = True
+            self.control.should_save = True
+
+        def do_nothing(*args, **kwargs):
+            pass
+
+        manager.execute_jit_checkpoint = save_soon
+        callback.on_step_begin = callback.on_pre_optimizer_step = do_nothing
 
     @property
     def saved_tokenizer(self) -> PreTrainedTokenizerBase | None:
@@ -144,7 +173,8 @@ class ResumableTrainer(Trainer):
 
     def _end_where_it_stopped_early(self) -> None:
         """Lets a run that was stopped early end with its checkpoint: Trainer would go on to the next evaluation."""
-        if self._patience is None:
+        before = checkpoint.read_content(self._checkpoint).get("settings", {})
+        if self._patience is None or not checkpoint.is_best_comparable(before, self._settings()):
             return
         state = TrainerState.load_from_json(os.path.join(self._checkpoint, "trainer_state.json"))
         stored = state.stateful_callbacks.get(EarlyStoppingCallback.__name__, {})
@@ -161,18 +191,41 @@ class ResumableTrainer(Trainer):
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EarlyStoppingCallback) and self._patience is not None:
                 callback.early_stopping_patience = self._patience  # a checkpoint has that of the run before
+        self._check_evaluations()
+        settings = self._settings()
         if self._checkpoint is None:
             return
         checkpoint.read_unsaved_weights(self, self._checkpoint)  # again: `model_init` may have made a new model
         content = checkpoint.read_content(self._checkpoint)
-        checkpoint.keep_settings(self._checkpoint, content.get("settings", {}), self._settings(), self.args)
+        before = content.get("settings", {})
+        checkpoint.keep_settings(self._checkpoint, before, settings, self.args)
+        if not checkpoint.is_best_comparable(before, settings):
+            self._forget_best()
         warns = self.args.should_log and self.state.global_step < self.state.max_steps
         checkpoint.reschedule(self._checkpoint, self.lr_scheduler, self.state.max_steps, warns)
         self._restore_progress(content["progress"])
 
     def _settings(self) -> dict[str, Any]:
         """What a resume compares with the run before."""
-        return checkpoint.settings_of(self.args, self.train_dataset)
+        return checkpoint.settings_of(self.args, self.train_dataset, self.eval_dataset)
+
+    def _check_evaluations(self) -> None:
+        """Refuses to look for the best checkpoint of a run that ends before its first evaluation."""
+        args, state = self.args, self.state
+        is_too_short = args.eval_strategy == IntervalStrategy.STEPS and state.eval_steps > state.max_steps
+        if is_too_short and args.load_best_model_at_end:
+            raise UserError(
+                f"The run has {counted(state.max_steps, 'update')}, but `eval_steps` is {state.eval_steps:,}, so "
+                f"nothing would be evaluated, and there would be no best checkpoint. Pass `eval_steps` of at most "
+                f"{state.max_steps:,}, with `save_steps` a multiple of it, or `eval_strategy='epoch'`."
+            )
+
+    def _forget_best(self) -> None:
+        """Begins the search for the best checkpoint anew: its score was another one, or of other rows."""
+        self.state.best_metric = self.state.best_global_step = self.state.best_model_checkpoint = None
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, EarlyStoppingCallback):
+                callback.early_stopping_patience_counter = 0
 
     def _restore_progress(self, progress: dict) -> None:
         """The sums of losses since the last log, of each process; of another number of processes only their total."""
@@ -324,6 +377,30 @@ class ResumableTrainer(Trainer):
             kept = {name, os.path.basename(self.state.best_model_checkpoint or name)}
             checkpoint.delete_old_checkpoints(run_dir, self.args.save_total_limit, kept)
         self.accelerator.wait_for_everyone()
+
+    def save_state(self):
+        """As in transformers, but whole or not at all, and without a path of this machine: it is pushed."""
+        if not self.is_world_process_zero():
+            return
+        content = dataclasses.asdict(self.state)
+        if self.state.best_model_checkpoint is not None:
+            content["best_model_checkpoint"] = os.path.basename(self.state.best_model_checkpoint)
+        text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+        write_atomically(os.path.join(self.args.output_dir, TRAINER_STATE_NAME), text)
+
+    def save_metrics(self, split, metrics, combined=True):
+        """As in transformers, but each file whole or not at all."""
+        if not self.is_world_process_zero():
+            return
+        write_metrics(os.path.join(self.args.output_dir, f"{split}_results.json"), metrics)
+        if not combined:
+            return
+        path = os.path.join(self.args.output_dir, "all_results.json")
+        before = {}
+        with suppress(OSError, ValueError):  # there is none, or transformers was killed while it wrote
+            with open(path, encoding="utf-8") as file:
+                before = json.load(file)
+        write_metrics(path, {**before, **metrics})
 
     def _gather_progress(self) -> dict:
         """What Trainer keeps only in memory, of all processes; see `_restore_progress`."""

@@ -17,6 +17,7 @@ from support.finetuning import resumes_after
 from support.hub_code import HUB_CODE
 from tqdm.auto import tqdm
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
 from modeling_gpt1.commands import entry, finetune, plot, predict, rows, runs
@@ -346,6 +347,83 @@ def test_a_run_stopped_at_a_second_try_keeps_the_log_of_its_checkpoint(tokenizer
     with pytest.raises(KeyboardInterrupt):
         finetune.main([*command, *training(tmp_path / "run", *saving), "--max_steps", "4"])
     assert (tmp_path / "run" / "trainer_state.json").read_bytes() == log
+
+
+def test_a_terminated_run_has_no_results_and_says_how_to_go_on(tokenizer_folder, tmp_path, monkeypatch, caplog):
+    def terminate(self, args, state, control, **kwargs):
+        (callback,) = (
+            callback
+            for callback in self.trainer.callback_handler.callbacks
+            if isinstance(callback, JITCheckpointCallback)
+        )
+        callback.jit_manager.is_checkpoint_requested = True
+
+    more = ["--enable_jit_checkpoint", "--max_steps", "5", "--save_strategy", "steps", "--do_eval"]
+    more += ["--eval_strategy", "epoch", "--early_stopping_patience", "3"]
+    command = [
+        *own_data("classification", tmp_path),
+        *fresh_model(tokenizer_folder),
+        *training(tmp_path / "run", *more),
+    ]
+    monkeypatch.setattr(runs.RunCallback, "on_step_begin", terminate)
+    with pytest.raises(KeyboardInterrupt) as interruption:
+        finetune.main(command)
+    how = f"--resume_from_checkpoint auto resumes from {tmp_path / 'run' / 'checkpoint-1'}"
+    assert "after update 1 of 5" in str(interruption.value)
+    assert how in str(interruption.value)
+    assert not (tmp_path / "run" / "eval_results.json").exists()
+    assert "stopped early" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["trainer_state.json", "all_results.json"])
+def test_results_of_which_one_was_cut_are_written_again(name, tokenizer_folder, tmp_path):
+    more = ["--do_eval", "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto"]
+    command = [
+        *own_data("classification", tmp_path),
+        *fresh_model(tokenizer_folder),
+        *training(tmp_path / "run", *more),
+    ]
+    finetune.main(command)
+    expected = read_json(tmp_path / "run" / "all_results.json")
+    path = tmp_path / "run" / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    (tmp_path / "run" / runs.UNFINISHED).write_text("", encoding="utf-8")
+    finetune.main(command)
+    results = read_json(tmp_path / "run" / "all_results.json")
+    assert results["eval_loss"] == expected["eval_loss"]
+    assert read_json(tmp_path / "run" / "trainer_state.json")["global_step"] == 2
+    assert not (tmp_path / "run" / runs.UNFINISHED).exists()
+
+
+def test_auto_in_a_folder_of_others_is_refused(tokenizer_folder, tmp_path):
+    command = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder)]
+    command += training(tmp_path / "mine", "--resume_from_checkpoint", "auto")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "run.log").write_text("of a scheduler", encoding="utf-8")
+    for name in ("README.md", "predictions.jsonl"):
+        (tmp_path / "mine" / name).write_text("mine", encoding="utf-8")
+    refusal(command, "README.md and predictions.jsonl", "would be replaced. Pass another folder")
+    for name in ("README.md", "predictions.jsonl"):
+        assert (tmp_path / "mine" / name).read_text(encoding="utf-8") == "mine"
+        (tmp_path / "mine" / name).unlink()
+    finetune.main(command)  # a log alone is no result
+    assert (tmp_path / "mine" / "model.safetensors").is_file()
+
+
+def test_a_run_that_does_not_train_replaces_no_results(folders, tmp_path):
+    data = own_data("classification", tmp_path)
+    model = [
+        "--model",
+        str(folders / "classification"),
+        "--use_cpu",
+        "--do_eval",
+        "--output_dir",
+        str(tmp_path / "out"),
+    ]
+    finetune.main([*data, *model])
+    before = (tmp_path / "out" / "eval_predictions.jsonl").read_bytes()
+    refusal([*data, *model], "eval_results.json and all_results.json of another run", "Pass another folder")
+    assert (tmp_path / "out" / "eval_predictions.jsonl").read_bytes() == before
 
 
 def test_a_run_that_stops_early_says_so_and_keeps_its_best_weights(tokenizer_folder, tmp_path, caplog):

@@ -403,6 +403,8 @@ def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
     [
         (["--validation_files", "no/such/*.txt"], ["no/such/*.txt matches no file"]),
         (["--dataset_name", "books"], ["--train_files and --dataset_name were both given"]),
+        (["--validation_split", "0.1"], ["--validation_split is for --dataset_name", "as --validation_files"]),
+        (["--dataset_config_name", "en"], ["--dataset_config_name is for --dataset_name", "Leave it out"]),
         (["--streaming", "--max_steps=-1"], ["--streaming", "Pass the number of updates as --max_steps"]),
         (["--streaming", "--save_at_words", "1M"], ["--streaming reads text whose words are not counted"]),
         (["--save_at_words", "9", "--dataloader_drop_last", "true"], ["--dataloader_drop_last changes how many"]),

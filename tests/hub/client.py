@@ -25,6 +25,7 @@ from huggingface_hub.utils import _http, get_session
 from support.families import write_family
 from support.finetuning import make_finetuning_trainer, make_letter_tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.hub import hf_api
 
 import modeling_gpt1
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
@@ -186,6 +187,21 @@ def push_checkpoints(folder: Path) -> None:
     run_command("push", str(run), "--repo_id", "me/cannot-commit", "--branches")
 
 
+def push_a_model_over_an_adapter(folder: Path) -> None:
+    """And over a model in two pieces, with a file of the user's."""
+    model = language_model()
+    older = folder / "adapter"
+    older.mkdir()
+    pieces = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json")
+    for name in ("adapter_config.json", "adapter_model.safetensors", *pieces, "notes.txt"):
+        (older / name).write_text("older", encoding="utf-8")
+    hf_api().create_repo("me/replaced")
+    hf_api().upload_folder(repo_id="me/replaced", folder_path=older)
+    model.save_pretrained(folder / "whole")
+    run_command("push", str(folder / "whole"), "--repo_id", "me/replaced")
+    assert same_weights(model, AutoModelForCausalLM.from_pretrained("me/replaced"))
+
+
 def message_of(push) -> str:
     try:
         push()
@@ -197,7 +213,7 @@ def message_of(push) -> str:
 
 CASES = (push_tokenizer_and_model, pre_train, fine_tune_for_a_repository_of_others, fine_tune)
 CASES += (fine_tune_another_family, open_from_the_hub, fine_tune_with_a_failing_upload)
-CASES += (push_as_its_last_words_say, fail_to_push, push_checkpoints)
+CASES += (push_as_its_last_words_say, fail_to_push, push_checkpoints, push_a_model_over_an_adapter)
 
 
 def run_case(case, folder: Path) -> int:

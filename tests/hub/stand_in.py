@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -52,9 +52,10 @@ class StandIn:
     def files(self, repo_id: str) -> dict[str, bytes]:
         return self.commits[repo_id][-1].files
 
-    def commit(self, repo_id: str, message: str, added: dict[str, bytes]) -> Commit:
+    def commit(self, repo_id: str, message: str, added: dict[str, bytes], deleted: Collection[str] = ()) -> Commit:
         history = self.commits[repo_id]
-        files = {**(history[-1].files if history else {}), **added}
+        before = history[-1].files if history else {}
+        files = {name: content for name, content in before.items() if name not in deleted} | added
         sha = hashlib.sha1(f"{repo_id} {len(history)} {sorted(added)}".encode()).hexdigest()
         history.append(Commit(sha, message, sorted(added), files))
         return history[-1]
@@ -211,16 +212,18 @@ class Handler(BaseHTTPRequestHandler):
     def commit(self, body: bytes, repo_id: str, revision: str) -> None:
         self._check_write(repo_id, "commit")
         self._history(repo_id, revision)
-        message, added = "", {}
+        message, added, deleted = "", {}, []
         for line in body.decode().splitlines():
             key, value = (json.loads(line)[part] for part in ("key", "value"))
             if key == "header":
                 message = value["summary"]
+            elif key == "deletedFile":
+                deleted.append(value["path"])
             else:
                 lies_apart = key == "lfsFile"
                 content = self.hub.uploads[value["oid"]] if lies_apart else base64.b64decode(value["content"])
                 added[value["path"]] = content
-        commit = self.hub.commit(branch_key(repo_id, revision), message, added)
+        commit = self.hub.commit(branch_key(repo_id, revision), message, added, deleted)
         url = f"{self.hub.url}/{repo_id}/commit/{commit.sha}"
         self._send({"commitOid": commit.sha, "commitUrl": url, "success": True})
 

@@ -126,6 +126,13 @@ def test_what_is_pushed(visit):
     assert all(visit.commits(name) == [] for name in failed if name in visit.hub.commits)
 
 
+def test_a_pushed_model_replaces_an_adapter_and_pieces_of_an_earlier_one(visit):
+    names = [name for name in visit.hub.files("me/replaced") if not name.endswith(".py")]
+    assert sorted(names) == sorted(
+        [".gitattributes", "config.json", "generation_config.json", "model.safetensors", "notes.txt"]
+    )
+
+
 def test_a_saved_configuration_is_pushed_with_the_code_that_it_names(visit):
     files = visit.hub.files("me/configuration")
     assert files.keys() - {".gitattributes", "README.md"} == {"config.json", *HUB_CODE}

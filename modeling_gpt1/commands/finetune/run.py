@@ -61,7 +61,12 @@ KEPT_AT_A_RESUME = (
     "columns",
 )
 # Trainer's arguments that would leave no predictions to write, with the values that do.
-NEEDED_FOR_PREDICTIONS = {"prediction_loss_only": False, "eval_do_concat_batches": True, "label_names": None}
+NEEDED_FOR_PREDICTIONS = {
+    "prediction_loss_only": False,
+    "eval_do_concat_batches": True,
+    "label_names": None,
+    "batch_eval_metrics": False,
+}
 LORA_DROPOUT = 0.05
 FAR_BELOW = 4  # times below the proposed learning rate
 
@@ -140,6 +145,8 @@ class FineTuningRun:
             kept["freeze_lm_head"] = self.model_args.freeze_lm_head
             kept["freeze"] = self.model_args.freeze
             self.checkpoint = runs.check_output_folder(self.args, kept)
+        else:
+            runs.check_no_results(Path(self.args.output_dir))
 
     def set_up(self) -> None:
         runs.set_up_logging(self.args, self.parser)
@@ -148,7 +155,7 @@ class FineTuningRun:
         for use, split in SPLIT_OF_USE.items():
             if split in files and not self.is_for(use):
                 logger.warning(f"--{split}_file is checked, but not used without --do_{use}.")
-        if len({Path(file).resolve() for file in files.values()}) < len(files):
+        if self.args.do_train and len({Path(file).resolve() for file in files.values()}) < len(files):
             logger.warning("The same file is given twice: a score on rows that a model was trained on says little.")
 
     def is_for(self, use: str) -> bool:

@@ -135,6 +135,13 @@ class CorpusArguments:
             if self.train_files:
                 raise UserError("--train_files and --dataset_name were both given. Leave one of them out.")
             raise UserError("No text to train on was given. Pass it as --train_files or --dataset_name.")
+        if self.dataset_name is None:
+            for name, remedy in (
+                ("dataset_config_name", "Leave it out"),
+                ("validation_split", "Pass the text to evaluate on as --validation_files"),
+            ):
+                if getattr(self, name) is not None:
+                    raise UserError(f"--{name} is for --dataset_name, and --train_files was given. {remedy}.")
         self.given_train_files = self.train_files  # with the names of a mixture
         self.mixture = Mixture.of(self.train_files, self.train_weights)
         if self.mixture is not None:

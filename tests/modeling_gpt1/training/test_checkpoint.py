@@ -712,3 +712,38 @@ def test_a_folder_that_is_not_the_trainers_is_not_replaced(tmp_path):
     with pytest.raises(FileExistsError, match="did not write is there"):
         checkpoints.publish_checkpoint(staging, folder, {})
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_the_log_beside_the_model_names_no_folder_of_this_machine(tmp_path):
+    """It is pushed. The log of a checkpoint is not."""
+    settings = {"max_steps": 2, "eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
+    trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1, load_best_model_at_end=True, **settings)
+    trainer.train()
+    trainer.save_state()
+    assert trainer.state.best_model_checkpoint == str(tmp_path / "checkpoint-2")
+    text = (tmp_path / "trainer_state.json").read_text(encoding="utf-8")
+    assert json.loads(text)["best_model_checkpoint"] == "checkpoint-2"
+    assert str(tmp_path) not in text
+
+
+def test_log_and_metrics_are_those_of_transformers(tmp_path):
+    trainer = make_finetuning_trainer("entailment", tmp_path / "ours", 8, 1, max_steps=1)
+    trainer.train()
+    for split in ("train", "eval"):
+        trainer.save_metrics(split, {f"{split}_loss": 0.5})
+    trainer.save_state()
+    ours = {path.name: path.read_bytes() for path in (tmp_path / "ours").glob("*.json")}
+    trainer.args.output_dir = str(tmp_path / "theirs")
+    os.makedirs(tmp_path / "theirs")
+    for split in ("train", "eval"):
+        transformers.Trainer.save_metrics(trainer, split, {f"{split}_loss": 0.5})
+    transformers.Trainer.save_state(trainer)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "theirs").iterdir()} == ours
+    assert ours.keys() == {"train_results.json", "eval_results.json", "all_results.json", "trainer_state.json"}
+
+
+def test_metrics_that_were_cut_are_written_anew(tmp_path):
+    (tmp_path / "all_results.json").write_text('{"train_loss": 0.', encoding="utf-8")
+    trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1, max_steps=1)
+    trainer.save_metrics("eval", {"eval_loss": 0.5})
+    assert json.loads((tmp_path / "all_results.json").read_text(encoding="utf-8")) == {"eval_loss": 0.5}

@@ -1,5 +1,8 @@
 """Weights of the classes in the loss of a fine-tuning: which loss they give, how they are named, and refusals."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
 from support.families import make_family_trainer
@@ -145,3 +148,19 @@ def test_a_loss_function_beside_weights_is_refused(tmp_path):
     trainer.args.class_weights = ["1", "9"]
     parts = {"model": trainer.model, "args": trainer.args, "data_collator": trainer.data_collator}
     check_refused(lambda: type(trainer)(**parts, compute_loss_func=len), "`class_weights`", "`compute_loss_func`")
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor, lambda numbers: [np.float32(number) for number in numbers]])
+def test_arrays_and_tensors_are_kept_as_numbers_with_each_checkpoint(make, tmp_path):
+    settings = {"class_weights": make([0.5, 1.5]), "max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1, **settings)
+    trainer.train()
+    kept = json.loads((tmp_path / "checkpoint-1" / "checkpoint.json").read_text(encoding="utf-8"))["settings"]
+    assert kept["class_weights"] == [0.5, 1.5]
+
+
+def test_a_number_of_numpy_is_kept_with_each_checkpoint(tmp_path):
+    settings = {"max_grad_norm": np.float32(0.5), "max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    make_finetuning_trainer("entailment", tmp_path, 8, 1, **settings).train()
+    kept = json.loads((tmp_path / "checkpoint-1" / "checkpoint.json").read_text(encoding="utf-8"))["settings"]
+    assert kept["max_grad_norm"] == 0.5

@@ -64,3 +64,32 @@ def test_a_run_that_stopped_early_goes_on_with_more_patience(tmp_path):
 def test_without_patience_there_is_no_callback(tmp_path):
     trainer = make_trainer(tmp_path, patience=None)
     assert not [one for one in trainer.callback_handler.callbacks if isinstance(one, EarlyStoppingCallback)]
+
+
+def test_the_best_by_another_score_is_looked_for_anew(tmp_path, caplog):
+    """A loss is not compared with the accuracy of the run before."""
+
+    def accuracy(prediction):
+        return {"accuracy": 0.5}
+
+    def make(metric, **more):
+        settings = {"load_best_model_at_end": True, "eval_strategy": "epoch", "save_strategy": "epoch"}
+        settings |= {"learning_rate": 0.05, "max_steps": -1, "metric_for_best_model": metric, **more}
+        trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1, **settings)
+        trainer.compute_metrics = accuracy
+        return trainer
+
+    make("accuracy", num_train_epochs=1).train()
+    trainer = make("loss", num_train_epochs=3)
+    with resumes_after(3):
+        trainer.train(resume_from_checkpoint="auto")
+    losses = {log["step"]: log["eval_loss"] for log in trainer.state.log_history if "eval_loss" in log}
+    assert min(losses.values()) > 0.5  # negative control: no loss is below the accuracy
+    assert trainer.state.best_metric == min(losses[6], losses[9])
+    assert "best_by was highest accuracy and is lowest loss" in caplog.text
+
+
+def test_a_run_that_would_end_before_its_first_evaluation_is_refused(tmp_path):
+    trainer = make_trainer(tmp_path, eval_strategy="steps", eval_steps=500, max_steps=9)
+    check_refused(trainer.train, "The run has 9 updates, but `eval_steps` is 500", "Pass `eval_steps` of at most 9")
+    make_trainer(tmp_path / "fits", eval_strategy="steps", eval_steps=9, max_steps=9).train()
