@@ -41,7 +41,9 @@ ZIP_MARK = b"PK"  # a spreadsheet is an archive, too
 
 
 def json_rows(path: str | Path, parse_number: Callable[[str], Any] | None = None) -> Iterator[dict[str, Any]]:
-    """Streams the objects of a JSON file: of its lines, of one list, or behind each other. A text is `{"text": text}`.
+    """Reads the objects of a JSON file: of its lines, of one list, or behind each other. A text is `{"text": text}`.
+
+    Lines are streamed. A value of several lines, such as one list of all objects, is held in memory with what follows.
 
     Args:
         path: the file, which may be compressed.

@@ -13,11 +13,12 @@ from typing import Any
 
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
+from tokenization.text.conversations import ROLES
+
 from ..configuration_gpt1 import UserError
 from ..inference.generation import check_ends_with_user, check_is_text
 
 SHOWN_CHARACTERS = 60  # of a value, in an error
-ROLES = ("system", "user", "assistant")
 TEXT_PARTS = ("text", "input_text", "output_text")  # the types of a part of a message that is text
 # The arguments of transformers' own method: a request gives variables of the template, not another template.
 TEMPLATE_ARGUMENTS = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters)

@@ -220,6 +220,7 @@ class TextManager:
     def generate_streaming(
         self, model: PreTrainedModel, processor: Any, inputs: Any, gen_config: GenerationConfig, **options: Any
     ) -> tuple[Any, Any]:
+        check_room(model, inputs, gen_config)
         at_strings = self._stop_of(inputs, gen_config)
         queue, streamer = self.manager.generate_streaming(
             RequestedModel(model, gen_config.seed, at_strings), processor, inputs, gen_config, **options
@@ -229,6 +230,7 @@ class TextManager:
     async def generate_non_streaming(
         self, model: PreTrainedModel, processor: Any, inputs: Any, gen_config: GenerationConfig, **options: Any
     ) -> tuple[str, int, Any]:
+        check_room(model, inputs, gen_config)
         at_strings = self._stop_of(inputs, gen_config)
         text, input_length, ids = await self.manager.generate_non_streaming(
             RequestedModel(model, gen_config.seed, at_strings), processor, inputs, gen_config, **options
@@ -242,6 +244,25 @@ class TextManager:
         if not gen_config.stop:  # as always with continuous batching, whose ids are no tensor
             return StopAtStrings(self.tokenizer, (), prompt_length=0)
         return StopAtStrings(self.tokenizer, gen_config.stop, prompt_length=inputs["input_ids"].shape[-1])
+
+
+def check_room(model: PreTrainedModel, inputs: Any, gen_config: GenerationConfig) -> None:
+    """Refuses messages that leave no room for a reply; an error of the generating thread could end it for good.
+
+    Raises:
+        UserError: there is no token to continue, or there are too many.
+    """
+    ids = inputs["input_ids"]
+    length = len(ids) if isinstance(ids, list) else ids.shape[-1]
+    if length == 0:
+        raise UserError("The messages contain no token, but the model continues from one. Send a word.")
+    positions = model.config.max_position_embeddings
+    if length + gen_config.max_new_tokens > positions:
+        raise UserError(
+            f"The messages have {length} tokens and the reply may have {gen_config.max_new_tokens}, but the model has "
+            f"only {positions} positions (`max_position_embeddings`). Send fewer or shorter messages, or a smaller "
+            "`max_tokens`."
+        )
 
 
 class RequestedModel:

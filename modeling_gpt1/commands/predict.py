@@ -60,7 +60,7 @@ class PredictionArguments(OpenedModel):
     )
     keep: list[str] = HfArg(default_factory=list, help="Input columns to copy into the output.")
     metric_name: str | None = HfArg(
-        default=None, help="Metric of labelled rows, such as f1_macro. Default: that of fine-tuning."
+        default=None, help="Metric of labelled rows, such as f1_macro. Default: accuracy, or Pearson's correlation."
     )
     skip_bad_rows: bool = HfArg(default=False, help="Exit with status 0 even if some rows cannot be read.")
     batch_size: int = HfArg(default=32, help="Rows per batch.")

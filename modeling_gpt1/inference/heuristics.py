@@ -307,7 +307,8 @@ def biases_behind(
     """What calibration subtracts from the scores of each row's candidates, `[C]`.
 
     This is W = diag(p)⁻¹ of section 5 of "Calibrate Before Use" on logarithms. Of several content-free texts, p is the
-    mean of the candidates' probabilities, normalised for each text.
+    mean of the candidates' probabilities, normalised for each text. Where candidates are compared by the mean over
+    their tokens, their probabilities are the geometric means of those of the tokens.
     """
     of_texts = []
     for text in content_free:
@@ -319,7 +320,7 @@ def biases_behind(
         if len(of_row) > 1:
             normalised = [scores - np.logaddexp.reduce(scores) for scores in of_row]
             bias = np.logaddexp.reduce(normalised) - np.log(len(normalised))
-        biases.append(np.where(np.isfinite(bias), bias, 0))
+        biases.append(np.where(np.isfinite(bias), bias, 0))  # a candidate without a token has no probability
     return biases
 
 
@@ -349,6 +350,16 @@ def check_options(
             f"Task {name!r} would be scored on the rows that its threshold is chosen on: all `rows` are among "
             "`train_rows`. Pass other rows."
         )
+
+    if calibrate and not num_shots:
+        for text in content_free:
+            contentless = {**rows[0], **dict.fromkeys(heuristic.content, text)} if rows else {}
+            if rows and not all(request.context.strip() for request in heuristic.requests(contentless)):
+                raise UserError(
+                    f"The content-free text {text!r} leaves nothing before the candidates of task {name!r}, so that "
+                    "their first token has no probability. Pass a `content_free` without it, or show rows "
+                    "(`num_shots`)."
+                )
 
     needed = set(heuristic.task.column_names)
     if heuristic.right is not None:

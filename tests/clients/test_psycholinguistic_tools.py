@@ -19,7 +19,7 @@ def folder(save_model, tmp_path):
 
 
 def bits_of_tokens(folder: str, text: str) -> list[float]:
-    """−log₂ P of each token of a text, the first after id 0, which stands before every document."""
+    """−log₂ P of each token of a text, the first after id 0, the `bos_token`."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ids = [0, *tokenizer(text, add_special_tokens=False)["input_ids"]]
     with torch.no_grad():

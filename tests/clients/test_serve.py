@@ -338,6 +338,40 @@ def test_continuous_batching_gives_the_same_text_whole_and_streamed(server, toge
     assert "".join(pieces) == whole
 
 
+@pytest.fixture(scope="module")
+def chat_together(novels):
+    """A server that computes conversations together."""
+    pytest.importorskip("transformers", minversion="5.24", reason="paged caches of GPT-1 need transformers 5.24")
+    tokenizer = GPT1Tokenizer.from_pretrained(NOVELS)
+    tokenizer.chat_template = TEMPLATE
+    with Running(serve.language_model_app("novels", novels[0], tokenizer, continuous_batching=True)) as running:
+        yield running
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("content", "max_tokens", "sentence"),
+    [
+        ("word " * 600, 12, "The messages have 600 tokens and the reply may have 12, but the model has only 512"),
+        ("word " * 490, 40, "The messages have 490 tokens and the reply may have 40, but the model has only 512"),
+        ("", 12, "The messages contain no token"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["chat_server", "chat_together"])
+def test_messages_without_room_for_a_reply_are_refused_and_the_server_lives(
+    request, kind, content, max_tokens, sentence, stream
+):
+    """An error in the thread that computes requests together would end it."""
+    server = request.getfixturevalue(kind)
+    messages = [{"role": "user", "content": content}]
+    status, message = server.refusal(
+        "/v1/chat/completions", messages=messages, max_tokens=max_tokens, temperature=0, stream=stream
+    )
+    assert status == 400
+    assert sentence in message
+    assert reply_of(server, max_tokens=3) != ""
+
+
 @pytest.mark.parametrize(("field", "value"), [("seed", 1), ("stop", "."), ("frequency_penalty", 0.5)])
 def test_requests_that_are_computed_together_have_none_of_their_own(together, field, value):
     status, message = together.refusal(prompt=PROMPT, **{field: value})

@@ -154,7 +154,11 @@ class TraversalCollator:
             raise UserError(f"A batch is a list of rows, each a dict of columns, but {what} was given. Pass `[row]`.")
         names = [f"Row {position} of the batch" for position in range(len(rows))]
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
-        batch, num_shared = self._form.batch(texts, self.max_length, self.pad_to_multiple_of)
+        try:
+            batch, num_shared = self._form.batch(texts, self.max_length, self.pad_to_multiple_of)
+        except UserError:
+            self._name_text_without_tokens(texts, names)
+            raise
         if self.is_of_gpt1:
             token_type_ids = speaker_types(batch["input_ids"], self.tokenizer)
             if token_type_ids is not None:
@@ -171,6 +175,13 @@ class TraversalCollator:
         if self.plan and num_shared is not None:  # last: some libraries take a batch's size from its first value
             batch["plan"] = plan_batch(batch["attention_mask"], num_shared)
         return batch
+
+    def _name_text_without_tokens(self, texts: Sequence[Sequence[str]], names: Sequence[str]) -> None:
+        """Raises UserError for the first text without tokens, if there is one."""
+        for name, of_row in zip(names, texts, strict=True):
+            for text, ids in zip(of_row, encode_texts(self.tokenizer, of_row), strict=True):
+                if len(ids) == 0:
+                    raise UserError(f"{name}: the text {text!r} has no tokens. Remove or correct the row.")
 
     def check(
         self, rows: Iterable[Mapping], source: str = "the data", needs_labels: bool | None = None
@@ -335,7 +346,10 @@ class TraversalCollator:
             )
         for message in messages:
             self._checked(message["content"], "the content of a message", name)
-        chat = write_conversation(self.tokenizer, messages)
+        try:
+            chat = write_conversation(self.tokenizer, messages)
+        except UserError as error:
+            raise UserError(f"{name}: {error}") from error
         return WrittenChat(chat.removeprefix(self.tokenizer.start_token), chat.mark)
 
     def _choices(self, row: Mapping, name: str) -> list[str]:
@@ -369,14 +383,24 @@ class TraversalCollator:
         return values
 
     def _checked(self, text: Any, role: str, name: str) -> str:
-        if isinstance(text, str) and text.strip():
+        if isinstance(text, str) and not _is_utf8(text):
+            fault = f"holds {text!r}, which is not UTF-8 text"
+        elif isinstance(text, str) and text.strip():
             return text
-        if text is None or isinstance(text, str):
+        elif text is None or isinstance(text, str):
             fault = "is empty"
         else:
             fault = f"holds {text!r} of type {type(text).__name__}, which is no text"
         place = f"{role} (column {self.columns[role]!r})" if role in self.columns else role
         raise UserError(f"{name}: {place} {fault}. Remove or correct the row.")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # half a character
+        return False
+    return True
 
 
 def _is_absent(choice: Any, may_be_blank: bool) -> bool:

@@ -4,6 +4,7 @@ Where a file cannot be read, the error names it, says what is wrong with it and 
 """
 
 import glob
+import textwrap
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -143,11 +144,25 @@ def _read_csv(path: Path, infer_types: bool, delimiter: str | None) -> Dataset |
             num_left_out = _num_records(path, options["sep"], len(names)) - 1 - len(rows)
     _tell_of_blank_lines(path, num_left_out)
     if 1 + len(rows) + num_left_out < lines.total:
+        if options["sep"] == "\t":
+            check_quotation_marks(path, rows)
         logger.warning_once(
             f"{path}: some quoted cells span lines; {counted(len(rows), 'row')} read. If none should, a quotation "
             "mark is missing."
         )
     return rows
+
+
+def check_quotation_marks(path: Path, rows: Dataset) -> None:
+    """Refuses rows of which one holds others: in a file separated by tabs, no cell spans lines and has tabs, too."""
+    for number, row in enumerate(rows):
+        for name, cell in row.items():
+            if isinstance(cell, str) and "\t" in cell and "\n" in cell:
+                raise UserError(
+                    f"{path}: column {name!r} of row {number} holds the lines that follow it, because a quotation "
+                    f"mark is not closed: {textwrap.shorten(cell, 60, placeholder='…')!r}. Write the file as .jsonl, "
+                    "or put each cell that has quotation marks between two, and its own twice."
+                )
 
 
 def _num_records(path: Path, sep: str, num_columns: int) -> int:

@@ -239,10 +239,13 @@ def _warn_of_names(names: list[str], where: str) -> None:
 # ---- Writing
 
 
+INTEGER = re.compile(r"[+-]?\d+")
+
+
 class LabelIds:
     """How the labels of a split become ids of classes or choices, lists of 0 and 1, or numbers.
 
-    Where all labels are whole numbers and none is a name, they are the ids.
+    Where all labels are whole numbers and none is a name, they are the ids, unless the names are whole numbers, too.
 
     Args:
         task: what the labels are of.
@@ -258,7 +261,9 @@ class LabelIds:
         self.has_choices = TRAVERSALS[task.traversal].has_choices
         given = [label for label in labels if label is not None]
         are_integers_beside_names = all(type(label) is int and str(label) not in self.id_of for label in given)
-        self.are_ids = not task.label_values and are_integers_beside_names
+        # Names such as those of one to five stars are no ids, and another number is none of them.
+        are_names_integers = len(names) > 0 and all(INTEGER.fullmatch(str(name)) for name in names)
+        self.are_ids = not task.label_values and are_integers_beside_names and not are_names_integers
         self.are_ids_of_names = self.are_ids and len(self.id_of) > 0 and len(given) > 0
 
     @property

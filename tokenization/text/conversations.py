@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 
+ROLES = ("system", "user", "assistant")
 # The first speaks for the model and has its persona, the second for the user.
 SPEAKER_TOKENS = {"speaker1_token": "<speaker1>", "speaker2_token": "<speaker2>"}
 
@@ -24,6 +25,7 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'user' %}{{ '<speaker2>' }}"
     "{% elif message['role'] == 'assistant' %}{{ '<speaker1>' }}"
+    "{% elif message['role'] != 'system' %}{{ raise_exception('The roles are system, user and assistant.') }}"
     "{% endif %}"
     "{{ message['content'] }}"
     "{% endfor %}"
@@ -67,13 +69,16 @@ def write_conversation(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Ma
             them, such as those of `tools`, stay text, too.
 
     Raises:
-        ValueError: the tokenizer has no chat template.
+        ValueError: the tokenizer has no chat template; or, for that of a dialogue model, a message has an unknown role
+            or a content that is no text.
     """
     if tokenizer.chat_template is None and options.get("chat_template") is None:
         raise UserError(
             "The tokenizer has no chat template, which writes the messages of a conversation. Open the tokenizer of a "
             "dialogue model, or call `tokenization.add_speaker_tokens(tokenizer, model)` before fine-tuning."
         )
+    if "<speaker2>" in (options.get("chat_template") or tokenizer.chat_template):
+        check_turns(messages)
     special = special_tokens(tokenizer)
     variables = {name: value for name, value in options.items() if name != "chat_template"}
     mark = _unused_character([*messages, variables])
@@ -82,6 +87,19 @@ def write_conversation(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Ma
     # Not the override of a tokenizer's class, which calls this function.
     text = PreTrainedTokenizerBase.apply_chat_template(tokenizer, marked, tokenize=False, **options)
     return WrittenChat(text, mark)
+
+
+def check_turns(messages: Sequence[Mapping]) -> None:
+    """Refuses messages of which a dialogue model would read something else than turns of its two speakers."""
+    for number, message in enumerate(messages):
+        role, content = message.get("role"), message.get("content")
+        if role not in ROLES:
+            raise UserError(
+                f"The `role` of message {number} is {role!r}, but a dialogue model knows {', '.join(ROLES)}. Rename "
+                "it."
+            )
+        if not isinstance(content, str):
+            raise UserError(f"The `content` of message {number} is {content!r}, but a text is needed.")
 
 
 def encode_chats(tokenizer: PreTrainedTokenizerBase, chats: Sequence[WrittenChat]) -> list[list[int]]:

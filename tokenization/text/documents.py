@@ -1,6 +1,7 @@
 """The text of a corpus: files or a data set of the hub, read as a stream of documents in pieces, cleaned on request.
 
-Memory grows neither with the corpus nor with a document, but with the longest line where lines are asked for.
+Memory grows neither with the corpus nor with a document, but with the longest line where lines are asked for, and with
+a JSON file that is one value.
 """
 
 import glob

@@ -54,9 +54,8 @@ class GPT1Tokenizer(TokenizersBackend):
         merges (`list[tuple[str, str]]` or path, *optional*): the merges, most frequent first.
         unk_token (`str`, defaults to `"<unk>"`): stands for a character that the vocabulary does not have.
         pad_token (`str`, defaults to `"<unk>"`): id 0, as the released code pads; the attention mask hides it.
-        bos_token (`str`, defaults to `"<unk>"`): id 0, which stands between the documents of a corpus. It is named for
-            tools that condition the first word on it. No text gets it, unless the tokenizer is opened with
-            `add_bos_token=True`.
+        bos_token (`str`, defaults to `"<unk>"`): id 0, named for tools that condition the first word on it. No text
+            gets it, also none that this package trains on, unless the tokenizer is opened with `add_bos_token=True`.
         do_lower_case (`bool`, defaults to `True`): lower the case of texts, as the paper's vocabulary needs.
         kwargs: further arguments of `TokenizersBackend`; `start_token`, `delimiter_token` and `extract_token` name the
             control tokens of a tokenizer for fine-tuning (see `add_control_tokens`).
@@ -110,7 +109,7 @@ class GPT1Tokenizer(TokenizersBackend):
         kwargs["split_special_tokens"] = True
         kwargs.pop("auto_map", None)  # of whoever saved it; not to be published with what is saved next
         self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
-        # GPT-1 names neither, but tools that score and generate read both. Id 0 separates the documents of a corpus.
+        # GPT-1 names neither, but tools that score and generate read both.
         kwargs.setdefault("bos_token", kwargs.get("start_token", unk_token))
         kwargs.setdefault("eos_token", kwargs.get("extract_token", unk_token))
         self.goes_on = False
@@ -180,7 +179,7 @@ class GPT1Tokenizer(TokenizersBackend):
             raise UserError("The training text has no words. Give files or strings with text in them.")
         letters = sorted(set("".join(words)))
         last_letters = [letter + END_OF_WORD for letter in letters]
-        alphabet = ["<unk>", *letters, *last_letters]
+        alphabet = [prepared.model.unk_token, *letters, *last_letters]
         merges = learn_merges(
             words, alphabet, num_merges, min_frequency, show_progress, end_of_word_suffix=END_OF_WORD
         )

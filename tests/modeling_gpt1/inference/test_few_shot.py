@@ -9,7 +9,7 @@ from support.refusals import refusal
 from modeling_gpt1 import ContinuationScore, evaluate_zero_shot
 from modeling_gpt1.inference import few_shot as few_shot_module
 from modeling_gpt1.inference.few_shot import evaluate_few_shot
-from modeling_gpt1.inference.heuristics import get_heuristic
+from modeling_gpt1.inference.heuristics import check_options, get_heuristic
 
 # Each row says its label; the words are no tokens of anything.
 WORDS = {0: "bad", 1: "good"}
@@ -170,6 +170,16 @@ def test_multiple_choice_has_no_bias_of_labels():
 def test_a_wrong_use_is_refused(options, parts):
     message = refusal(few_shot, PlantedScorer(signal=1.0), **options)
     assert [part for part in parts if part not in message] == []
+
+
+def test_a_text_without_content_that_leaves_no_context_is_refused():
+    """The first token of an answer would have no probability, and a short answer no bias."""
+    rows = [{"context": "Rick paid.", "ending1": "Yes.", "ending2": "He went home.", "label": 0}]
+    texts = ("N/A", "")
+    message = refusal(evaluate_zero_shot, PlantedScorer(1.0), "story_cloze", rows, calibrate=True, content_free=texts)
+    assert "The content-free text '' leaves nothing before the candidates of task 'story_cloze'" in message
+    assert "Pass a `content_free` without it" in message
+    check_options(get_heuristic("story_cloze"), rows, rows * 2, 1, True, texts)  # behind an example it is not alone
 
 
 def test_a_task_with_a_threshold_has_no_examples():

@@ -254,6 +254,21 @@ def test_a_check_finds_a_late_mistake_and_names_its_row(letters):
         assert told.startswith(f"Row 299 of the data: {message}")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("\ufeff", "the text '\\ufeff' has no tokens"),
+        ("&nbsp;", "the text '&nbsp;' has no tokens"),
+        ("a\ud800", "text (column 'sentence') holds 'a\\ud800', which is not UTF-8 text"),
+    ],
+)
+def test_a_batch_names_the_row_of_a_text_that_cannot_be_read(letters, text, told):
+    collator = TraversalCollator(letters, "classification", TEXT)
+    rows = [{"sentence": "a", "label": 1}, {"sentence": text, "label": 0}]
+    assert refusal(collator, rows).startswith(f"Row 1 of the batch: {told}")
+    assert refusal(collator.check, rows).startswith(f"Row 1 of the data: {told}")
+
+
 def error_of(tokenizer, traversal, columns, rows=None, **settings):
     """The whole message of the ValueError that the settings, or these rows, raise."""
     if rows is None:
@@ -338,8 +353,12 @@ def test_rows_that_are_refused(letters, traversal, columns, row, parts):
 
 
 def test_a_text_without_a_token_is_refused(letters, monkeypatch):
-    monkeypatch.setattr(GPT1Tokenizer, "__call__", lambda self, texts, **options: {"input_ids": [[1], []]})
-    assert "given an empty text" in error_of(letters, "classification", TEXT, [{"sentence": "a"}, {"sentence": "b"}])
+    def encode(self, texts, **options):
+        return {"input_ids": [[1] if text == "a" else [] for text in texts]}
+
+    monkeypatch.setattr(GPT1Tokenizer, "__call__", encode)
+    message = error_of(letters, "classification", TEXT, [{"sentence": "a"}, {"sentence": "b"}])
+    assert "Row 1 of the batch: the text 'b' has no tokens" in message
 
 
 @pytest.mark.parametrize("row", [{}, {"label": None}, {"label": -1}])

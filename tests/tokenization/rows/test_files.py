@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from support.files import write_rows
 from support.own_rows import COLUMNS, ROWS
-from support.refusals import check_refused
+from support.refusals import check_refused, refusal
 
 import tokenization
 from tokenization import load_files, load_task, training_texts
@@ -167,6 +167,17 @@ def test_lines_that_a_quotation_mark_joins_are_told(tmp_path, logged):
     assert len(read_file(path)) == 2
     told = "some quoted cells span lines; 2 rows read. If none should, a quotation mark is missing."
     assert logged.messages == [f"{path}: {told}"]
+
+
+def test_a_quotation_mark_that_joins_lines_of_a_file_of_tabs_is_refused(tmp_path):
+    """The first of the joined rows would have the label of the last."""
+    path = tmp_path / "rows.tsv"
+    path.write_text('body\tlabel\n"hi there\t1\nyo\t0\nso "x" y\t1\nfine\t0\n', encoding="utf-8")
+    message = refusal(read_file, path)
+    assert "column 'body' of row 0 holds the lines that follow it" in message
+    assert "Write the file as .jsonl" in message
+    path.write_text('body\tlabel\n"two\nlines"\t1\nyo\t0\n', encoding="utf-8")
+    assert read_file(path)["body"][:] == ["two\nlines", "yo"]
 
 
 @pytest.mark.parametrize(

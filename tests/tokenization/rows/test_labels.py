@@ -340,3 +340,20 @@ def test_rows_without_any_text_are_refused_for_it():
     rows = [{"body": None, "mood": "a"}, {"body": " ", "mood": "b"}]
     told = "the split 'train' has no text in its column 'body'. Name another."
     check_refused(lambda: load_files({"train": rows}, "classification", COLUMNS), told)
+
+
+def test_other_numbers_than_the_numbers_that_are_names_are_refused():
+    """Stars from 3 to 5: 1 and 2 are none of them, and no ids either."""
+    files = {"train": moods(3, 4, 5), "validation": moods(1, 2)}
+    check_refused(lambda: load_files(files, "classification", COLUMNS), "column 'mood' has 1", "one of 3, 4, 5")
+    names = ("3", "4", "5")
+    check_refused(
+        lambda: load_files({"test": moods(1, 2)}, "classification", COLUMNS, label_names=names), "column 'mood' has 1"
+    )
+
+
+def test_numbers_beside_names_that_are_none_are_ids():
+    """Negative control."""
+    files = {"test": moods(0, 1)}
+    rows = load_files(files, "classification", COLUMNS, label_names=("bad", "good"))[1]["test"]
+    assert rows["mood"][:] == [0, 1]

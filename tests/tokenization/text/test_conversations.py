@@ -5,11 +5,14 @@ from copy import deepcopy
 
 import pytest
 import torch
+from jinja2 import TemplateError
+from support.refusals import refusal
 from support.tiny import SENTENCES, byte_level
+from transformers import PreTrainedTokenizerBase
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
 from modeling_gpt1.modeling_gpt1 import speaker_types as speaker_types_of_model
-from tokenization import GPT1Tokenizer, add_speaker_tokens, open_tokenizer
+from tokenization import GPT1Tokenizer, TraversalCollator, add_speaker_tokens, open_tokenizer
 from tokenization.text.conversations import encode_conversation, speaker_types
 
 PERSONA = {"role": "system", "content": "the old farmer"}
@@ -119,3 +122,26 @@ def test_collator_and_model_name_the_same_speakers(tokenizer, tiny_model):
     ]
     assert changes == [own, users, own, users, own]
     assert types[0, -3:].tolist() == [own] * 3
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ({"role": "human", "content": "hi"}, "The `role` of message 1 is 'human', but a dialogue model knows system"),
+        ({"role": "User", "content": "hi"}, "The `role` of message 1 is 'User'"),
+        ({"role": "user", "content": None}, "The `content` of message 1 is None, but a text is needed"),
+        ({"role": "user", "content": [{"type": "text", "text": "hi"}]}, "The `content` of message 1 is [{'type'"),
+    ],
+)
+def test_messages_that_are_no_turns_are_refused(tokenizer, message, told):
+    messages = [{"role": "user", "content": "hello"}, message]
+    assert told in refusal(tokenizer.apply_chat_template, messages)
+    collator = TraversalCollator(tokenizer, "multiple_choice", {"context": "messages", "choices": "ends"})
+    row = {"messages": messages, "ends": ["yes", "no"]}
+    assert "Row 0 of the batch: " in refusal(collator, [row])
+
+
+def test_the_template_alone_refuses_an_unknown_role(tokenizer):
+    """As other programs read it."""
+    with pytest.raises(TemplateError, match="system, user and assistant"):
+        PreTrainedTokenizerBase.apply_chat_template(tokenizer, [{"role": "human", "content": "hi"}], tokenize=False)

@@ -303,3 +303,8 @@ def test_training_without_words_is_refused():
     for texts in ([], [" \n "]):
         assert "has no words" in refusal(GPT1Tokenizer.train, iter(texts), show_progress=False)
         assert "`num_merges` is -5, but" in refusal(GPT1Tokenizer.train, iter(texts), -5)
+
+
+def test_a_tokenizer_may_be_trained_with_another_unknown_token():
+    tokenizer = GPT1Tokenizer.train(iter(["low low"]), 2, show_progress=False, unk_token="[UNK]")
+    assert tokenizer.convert_ids_to_tokens(tokenizer("low z")["input_ids"]) == ["low</w>", "[UNK]"]
