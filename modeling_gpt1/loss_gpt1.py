@@ -321,9 +321,11 @@ def check_classes(labels: torch.Tensor, task_logits: torch.Tensor, are_choices: 
             f"The label of example {example} is {labels[example].item()}, but {owner} 0 to {last}, and "
             f"{IGNORED_LABEL} marks an example without a label. {remedy}"
         )
+    if not are_choices:
+        return
     label_scores = task_logits.gather(1, labels.long().clamp(min=0)[:, None])[:, 0]
     is_absent = (label_scores == float("-inf")) & (labels != IGNORED_LABEL)
-    if are_choices and is_absent.any():
+    if is_absent.any():
         (example,) = first_place(is_absent)
         raise UserError(
             f"The label of example {example} is {labels[example].item()}, but `choice_mask` marks this choice as "

@@ -721,12 +721,10 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             **kwargs,
         )
         prompt_length = inputs_tensor.shape[1]  # of ids or embeddings
-        num_uncounted = 0
-        if input_ids_length != prompt_length:  # behind embeddings transformers counts the new tokens alone
-            num_uncounted = prompt_length
-            if has_default_max_length and generation_config.max_new_tokens is None:
-                room = self.config.max_position_embeddings - prompt_length
-                generation_config.max_length = max(min(generation_config.max_length, room), 1)
+        num_uncounted = prompt_length - input_ids_length  # embeddings, which `max_length` does not count
+        if num_uncounted and has_default_max_length and generation_config.max_new_tokens is None:
+            room = self.config.max_position_embeddings - num_uncounted
+            generation_config.max_length = max(min(generation_config.max_length, room), input_ids_length + 1)
         self._check_generated_length(prompt_length, num_uncounted + generation_config.max_length)
         return generation_config
 

@@ -85,13 +85,14 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
     return checkpoint
 
 
-def check_no_results(folder: Path) -> None:
-    """Checks that a run that does not train replaces no results of another one."""
-    found = [name for name in RESULTS if (folder / name).is_file()]
+def check_no_results(args: TrainingArguments) -> None:
+    """Checks that a run that does not train replaces no results of an earlier one."""
+    written = ("eval_", "confusion_matrix") * args.do_eval + ("predict_", "predictions") * args.do_predict
+    found = [name for name in RESULTS if name.startswith(written) and Path(args.output_dir, name).is_file()]
     if found:
         raise UserError(
-            f"--output_dir {folder} has {' and '.join(found[:2])} of another run, which would be replaced. Pass "
-            "another folder."
+            f"--output_dir {args.output_dir} has {' and '.join(found[:2])} of an earlier run, which would be "
+            "replaced. Pass another folder."
         )
 
 
@@ -101,9 +102,8 @@ def check_own_folder(folder: Path) -> None:
     replaced = names & {*RESULTS, CARD_NAME, "config.json", "model.safetensors"}
     if replaced and not names & {SETTINGS, LOCK_NAME, INCOMPLETE_DIR, UNFINISHED}:
         raise UserError(
-            f"--output_dir {folder} has no checkpoint, but {' and '.join(sorted(replaced))}, which no run of this "
-            f"command wrote ({SETTINGS} is missing), would be replaced. Pass another folder, or "
-            "move away what is there."
+            f"--output_dir {folder} holds no training to resume ({SETTINGS} is missing), and its "
+            f"{' and '.join(sorted(replaced))} would be replaced. Pass another folder, or move away what is there."
         )
 
 

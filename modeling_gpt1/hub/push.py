@@ -36,11 +36,8 @@ NEVER_PUSHED = (
     "*run.yaml",
     "*eval_predictions*.jsonl",
 )
-# Of a model and of an adapter. transformers opens an adapter that lies beside a model, and not the model.
-WEIGHTS = (
-    *("model.safetensors", "model-?????-of-?????.safetensors", "model.safetensors.index.json"),
-    *("adapter_config.json", "adapter_model.safetensors"),
-)
+MODEL = ("model.safetensors", "model-?????-of-?????.safetensors", "model.safetensors.index.json")
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 # A token, with or without its HTTP header. The header matches to its end: a token may have blanks in it.
 SECRET = re.compile(r"Bearer\s.*|hf_(?!api\b|file_system\b|hub_\w+\b)[\w.-]+")
 REMEDY = "Mend the cause (`hf auth login` or HF_TOKEN gives a token that may write)"
@@ -59,15 +56,16 @@ def upload_result(folder: str, repo_id: str, revision: str | None = None, **comm
 def upload(folder: str, repo_id: str, revision: str | None = None, **commit: Any) -> CommitInfo:
     """Uploads a folder without what is never pushed to a repository and branch that exist.
 
-    If it has weights, those of an earlier model or adapter are deleted there, unless they are replaced.
+    A whole model replaces all weights that are there: transformers would open an adapter that lies beside it, and not
+    the model.
     """
-    has_weights = any(next(Path(folder).glob(pattern), None) for pattern in WEIGHTS)
+    has_model = any(next(Path(folder).glob(pattern), None) for pattern in MODEL)
     return hf_api().upload_folder(
         repo_id=repo_id,
         folder_path=folder,
         revision=revision,
         ignore_patterns=list(NEVER_PUSHED),
-        delete_patterns=list(WEIGHTS) if has_weights else None,
+        delete_patterns=[*MODEL, *ADAPTER] if has_model else None,
         **commit,
     )
 

@@ -351,16 +351,6 @@ def check_options(
             "`train_rows`. Pass other rows."
         )
 
-    if calibrate and not num_shots:
-        for text in content_free:
-            contentless = {**rows[0], **dict.fromkeys(heuristic.content, text)} if rows else {}
-            if rows and not all(request.context.strip() for request in heuristic.requests(contentless)):
-                raise UserError(
-                    f"The content-free text {text!r} leaves nothing before the candidates of task {name!r}, so that "
-                    "their first token has no probability. Pass a `content_free` without it, or show rows "
-                    "(`num_shots`)."
-                )
-
     needed = set(heuristic.task.column_names)
     if heuristic.right is not None:
         needed.discard(heuristic.task.columns["label"])
@@ -373,6 +363,16 @@ def check_options(
                 f"Task {name!r} was given a row without {', '.join(sorted(lacking))}. Pass `rows` as `load_task` "
                 "gives them."
             )
+
+    if calibrate and not num_shots:
+        for text in content_free:
+            contentless = {**rows[0], **dict.fromkeys(heuristic.content, text)}
+            if not all(request.context.strip() for request in heuristic.requests(contentless)):
+                raise UserError(
+                    f"The content-free text {text!r} leaves nothing before the candidates of task {name!r}, so that "
+                    "their first token has no probability. Pass a `content_free` without it, or show rows "
+                    "(`num_shots`)."
+                )
 
 
 def _shown_before(heuristic: Heuristic, rows, train_rows, num_shots: int, seed: int) -> list[str]:

@@ -245,17 +245,23 @@ def settings_of(args: TrainingArguments, rows: Any = None, evaluated_rows: Any =
     """The settings that a resume compares, with fingerprints of the rows if they are a `Dataset`."""
     given = {name: getattr(args, name, None) for name in SETTINGS}
     settings = json.loads(json.dumps(given, default=plain_numbers))  # enumerations become texts
-    for name, given_rows in (("train_dataset", rows), ("eval_dataset", evaluated_rows)):
-        if isinstance(given_rows, Dataset) and len(given_rows) > 0:
-            settings[name] = fingerprint_of(given_rows)
+    given_rows = {"train_dataset": rows, "eval_dataset": evaluated_rows}
+    if isinstance(evaluated_rows, dict):  # several data sets by their names
+        del given_rows["eval_dataset"]
+        given_rows |= {f"eval_dataset {name}": of_name for name, of_name in evaluated_rows.items()}
+    for name, of_name in given_rows.items():
+        if isinstance(of_name, Dataset) and len(of_name) > 0:
+            settings[name] = fingerprint_of(of_name)
     if args.metric_for_best_model is not None:
-        settings["best_by"] = f"{'highest' if args.greater_is_better else 'lowest'} {args.metric_for_best_model}"
+        score = args.metric_for_best_model.removeprefix("eval_")
+        settings["best_by"] = f"{'highest' if args.greater_is_better else 'lowest'} {score}"
     return settings
 
 
 def is_best_comparable(before: dict[str, Any], now: dict[str, Any]) -> bool:
     """Whether the best score of a run before can be compared with those of this one: by score and evaluated rows."""
-    return all(before.get(name, now.get(name)) == now.get(name) for name in ("best_by", "eval_dataset"))
+    names = [name for name in now if name == "best_by" or name.startswith("eval_dataset")]
+    return all(before.get(name, now[name]) == now[name] for name in names)
 
 
 def fingerprint_of(rows: Dataset) -> str:

@@ -27,11 +27,10 @@ from transformers import (
 )
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_jit_checkpoint import JITCheckpointCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy, SaveStrategy, has_length
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 from transformers.utils import logging
 
 from tokenization.errors import UserError
-from tokenization.wording import counted
 
 from ..families import without_adapter
 from ..storage.locking import one_writer
@@ -93,6 +92,7 @@ class ResumableTrainer(Trainer):
         self._is_staging = False  # a checkpoint is being written
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # the last update that Trainer finished
+        self._due_now = (False, False)  # whether an update that ends the run is logged and evaluated by itself
         self.is_terminated = False  # whether SIGTERM has ended the run (`enable_jit_checkpoint`)
         # The number of weights that training changes, before FSDP may join them. None where a search makes the models.
         self._num_trained: int | None = None
@@ -173,8 +173,7 @@ class ResumableTrainer(Trainer):
 
     def _end_where_it_stopped_early(self) -> None:
         """Lets a run that was stopped early end with its checkpoint: Trainer would go on to the next evaluation."""
-        before = checkpoint.read_content(self._checkpoint).get("settings", {})
-        if self._patience is None or not checkpoint.is_best_comparable(before, self._settings()):
+        if self._patience is None:
             return
         state = TrainerState.load_from_json(os.path.join(self._checkpoint, "trainer_state.json"))
         stored = state.stateful_callbacks.get(EarlyStoppingCallback.__name__, {})
@@ -191,7 +190,6 @@ class ResumableTrainer(Trainer):
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EarlyStoppingCallback) and self._patience is not None:
                 callback.early_stopping_patience = self._patience  # a checkpoint has that of the run before
-        self._check_evaluations()
         settings = self._settings()
         if self._checkpoint is None:
             return
@@ -199,7 +197,8 @@ class ResumableTrainer(Trainer):
         content = checkpoint.read_content(self._checkpoint)
         before = content.get("settings", {})
         checkpoint.keep_settings(self._checkpoint, before, settings, self.args)
-        if not checkpoint.is_best_comparable(before, settings):
+        goes_on = self.state.global_step < self.state.max_steps
+        if goes_on and not checkpoint.is_best_comparable(before, settings):
             self._forget_best()
         warns = self.args.should_log and self.state.global_step < self.state.max_steps
         checkpoint.reschedule(self._checkpoint, self.lr_scheduler, self.state.max_steps, warns)
@@ -208,17 +207,6 @@ class ResumableTrainer(Trainer):
     def _settings(self) -> dict[str, Any]:
         """What a resume compares with the run before."""
         return checkpoint.settings_of(self.args, self.train_dataset, self.eval_dataset)
-
-    def _check_evaluations(self) -> None:
-        """Refuses to look for the best checkpoint of a run that ends before its first evaluation."""
-        args, state = self.args, self.state
-        is_too_short = args.eval_strategy == IntervalStrategy.STEPS and state.eval_steps > state.max_steps
-        if is_too_short and args.load_best_model_at_end:
-            raise UserError(
-                f"The run has {counted(state.max_steps, 'update')}, but `eval_steps` is {state.eval_steps:,}, so "
-                f"nothing would be evaluated, and there would be no best checkpoint. Pass `eval_steps` of at most "
-                f"{state.max_steps:,}, with `save_steps` a multiple of it, or `eval_strategy='epoch'`."
-            )
 
     def _forget_best(self) -> None:
         """Begins the search for the best checkpoint anew: its score was another one, or of other rows."""
@@ -324,7 +312,10 @@ class ResumableTrainer(Trainer):
         self._last_step = self.state.global_step
         stops = self.control.should_training_stop or self.control.should_epoch_stop
         if not is_epoch_over and (stops or self.state.epoch == epoch + 1):
+            self._due_now = (self.control.should_log, self.control.should_evaluate)
             return
+        if self.is_terminated and self.state.epoch < epoch + 1:  # the epoch is not over, though Trainer says so
+            self.control.should_log, self.control.should_evaluate = self._due_now
         self._may_save = True
         super()._maybe_log_save_evaluate(tr_loss, grad_norm, model, trial, epoch, *others, **kwargs)
         self._may_save = False

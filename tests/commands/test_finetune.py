@@ -402,7 +402,12 @@ def test_auto_in_a_folder_of_others_is_refused(tokenizer_folder, tmp_path):
     (tmp_path / "mine" / "run.log").write_text("of a scheduler", encoding="utf-8")
     for name in ("README.md", "predictions.jsonl"):
         (tmp_path / "mine" / name).write_text("mine", encoding="utf-8")
-    refusal(command, "README.md and predictions.jsonl", "would be replaced. Pass another folder")
+    refusal(
+        command,
+        "README.md and predictions.jsonl",
+        "would be replaced. Pass another folder",
+        "holds no training to resume",
+    )
     for name in ("README.md", "predictions.jsonl"):
         assert (tmp_path / "mine" / name).read_text(encoding="utf-8") == "mine"
         (tmp_path / "mine" / name).unlink()
@@ -422,7 +427,10 @@ def test_a_run_that_does_not_train_replaces_no_results(folders, tmp_path):
     ]
     finetune.main([*data, *model])
     before = (tmp_path / "out" / "eval_predictions.jsonl").read_bytes()
-    refusal([*data, *model], "eval_results.json and all_results.json of another run", "Pass another folder")
+    told = "eval_results.json and eval_predictions.jsonl of an earlier run"
+    refusal([*data, *model], told, "Pass another folder")
+    finetune.main([*data, *[word.replace("--do_eval", "--do_predict") for word in model]])  # replaces none
+    assert (tmp_path / "out" / "predictions.jsonl").is_file()
     assert (tmp_path / "out" / "eval_predictions.jsonl").read_bytes() == before
 
 

@@ -200,6 +200,9 @@ def push_a_model_over_an_adapter(folder: Path) -> None:
     model.save_pretrained(folder / "whole")
     run_command("push", str(folder / "whole"), "--repo_id", "me/replaced")
     assert same_weights(model, AutoModelForCausalLM.from_pretrained("me/replaced"))
+    for name in ("config.json", *pieces):
+        (older / name).unlink(missing_ok=True)
+    run_command("push", str(older), "--repo_id", "me/replaced", "--revision", "main")  # an adapter deletes no model
 
 
 def message_of(push) -> str:

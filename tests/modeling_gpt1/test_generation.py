@@ -234,16 +234,24 @@ def test_generation_past_the_positions_is_refused(model, cache):
         assert f"has only {LIMIT} positions (`max_position_embeddings`): {remedy}" in message
 
 
+@pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("options", [{"max_new_tokens": 18}, {"max_length": 25}])
-def test_generation_from_embeddings_past_the_positions_is_refused_before_it_begins(model, options):
+def test_generation_from_embeddings_past_the_positions_is_refused_before_it_begins(model, options, cache):
     embedded = {"inputs_embeds": model.get_input_embeddings()(PROMPTS[1][None])}
     runs = []
     model.transformer.register_forward_pre_hook(lambda *_: runs.append(1))
-    message = refusal(model.generate, **embedded, **options, do_sample=False)
+    message = refusal(model.generate, **embedded, **options, do_sample=False, **CACHES[cache])
     assert runs == []
     assert "A prompt of 7 tokens may become 25 (" in message
     assert f"has only {LIMIT} positions (`max_position_embeddings`): pass `max_new_tokens` of at most 17" in message
-    assert model.generate(**embedded, max_new_tokens=17, do_sample=False).shape == (1, 17)
+    assert model.generate(**embedded, max_new_tokens=17, do_sample=False, **CACHES[cache]).shape == (1, 17)
+
+
+def test_ids_beside_embeddings_are_counted_once(model):
+    embedded = {"inputs_embeds": model.get_input_embeddings()(PROMPTS[1][None])}
+    assert model.generate(PROMPTS[1][None, :1], **embedded, max_new_tokens=17, do_sample=False).shape == (1, 18)
+    message = refusal(model.generate, PROMPTS[1][None, :1], **embedded, max_new_tokens=18, do_sample=False)
+    assert "A prompt of 7 tokens may become 25 (" in message
 
 
 def test_the_default_length_behind_embeddings_ends_at_the_last_position(model):

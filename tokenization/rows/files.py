@@ -154,10 +154,12 @@ def _read_csv(path: Path, infer_types: bool, delimiter: str | None) -> Dataset |
 
 
 def check_quotation_marks(path: Path, rows: Dataset) -> None:
-    """Refuses rows of which one holds others: in a file separated by tabs, no cell spans lines and has tabs, too."""
+    """Refuses rows of which one holds others: the lines of a cell have the tabs of whole rows."""
+    last = len(rows.column_names) - 1
     for number, row in enumerate(rows):
-        for name, cell in row.items():
-            if isinstance(cell, str) and "\t" in cell and "\n" in cell:
+        for place, (name, cell) in enumerate(row.items()):
+            num_tabs = [line.count("\t") for line in cell.split("\n")] if isinstance(cell, str) else []
+            if len(num_tabs) > 1 and num_tabs == [last - place, *[last] * (len(num_tabs) - 2), place]:
                 raise UserError(
                     f"{path}: column {name!r} of row {number} holds the lines that follow it, because a quotation "
                     f"mark is not closed: {textwrap.shorten(cell, 60, placeholder='…')!r}. Write the file as .jsonl, "

@@ -146,7 +146,7 @@ class FineTuningRun:
             kept["freeze"] = self.model_args.freeze
             self.checkpoint = runs.check_output_folder(self.args, kept)
         else:
-            runs.check_no_results(Path(self.args.output_dir))
+            runs.check_no_results(self.args)
 
     def set_up(self) -> None:
         runs.set_up_logging(self.args, self.parser)

@@ -180,6 +180,8 @@ def test_a_text_without_content_that_leaves_no_context_is_refused():
     assert "The content-free text '' leaves nothing before the candidates of task 'story_cloze'" in message
     assert "Pass a `content_free` without it" in message
     check_options(get_heuristic("story_cloze"), rows, rows * 2, 1, True, texts)  # behind an example it is not alone
+    del rows[0]["ending1"]
+    assert "a row without ending1" in refusal(check_options, get_heuristic("story_cloze"), rows, (), 0, True, texts)
 
 
 def test_a_task_with_a_threshold_has_no_examples():

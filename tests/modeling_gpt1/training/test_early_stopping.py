@@ -1,6 +1,7 @@
 """`early_stopping_patience`: what it sets, when it stops, and what a resumed run does."""
 
 import pytest
+import torch
 from support.finetuning import make_finetuning_trainer, resumes_after
 from support.refusals import check_refused
 from transformers import EarlyStoppingCallback
@@ -89,7 +90,34 @@ def test_the_best_by_another_score_is_looked_for_anew(tmp_path, caplog):
     assert "best_by was highest accuracy and is lowest loss" in caplog.text
 
 
-def test_a_run_that_would_end_before_its_first_evaluation_is_refused(tmp_path):
-    trainer = make_trainer(tmp_path, eval_strategy="steps", eval_steps=500, max_steps=9)
-    check_refused(trainer.train, "The run has 9 updates, but `eval_steps` is 500", "Pass `eval_steps` of at most 9")
-    make_trainer(tmp_path / "fits", eval_strategy="steps", eval_steps=9, max_steps=9).train()
+@pytest.mark.parametrize("patience", [None, 9])
+def test_a_finished_run_keeps_its_best_weights_whatever_is_asked_of_it_next(tmp_path, patience):
+    settings = {"load_best_model_at_end": True, "eval_strategy": "epoch", "save_strategy": "epoch", "max_steps": -1}
+    settings |= {"learning_rate": 0.05, "num_train_epochs": 2, "early_stopping_patience": patience}
+
+    def make(metric):
+        trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1, metric_for_best_model=metric, **settings)
+        trainer.args.greater_is_better = True  # so that the first epoch is the best
+        return trainer
+
+    first = make("loss")
+    first.train()
+    assert first.state.best_global_step == 3
+    again = make("task_loss")
+    with resumes_after(None):
+        again.train(resume_from_checkpoint="auto")
+    weights = again.model.state_dict()
+    assert all(torch.equal(weight, weights[name]) for name, weight in first.model.state_dict().items())
+    assert again.state.best_global_step == 3
+
+
+def test_the_same_score_by_its_longer_name_is_the_same(tmp_path, caplog):
+    settings = {"load_best_model_at_end": True, "eval_strategy": "epoch", "save_strategy": "epoch", "max_steps": -1}
+
+    def make(metric, epochs):
+        more = {"metric_for_best_model": metric, "num_train_epochs": epochs, **settings}
+        return make_finetuning_trainer("entailment", tmp_path, 8, 1, **more)
+
+    make("loss", 1).train()
+    make("eval_loss", 2).train(resume_from_checkpoint="auto")
+    assert "best_by" not in caplog.text

@@ -23,35 +23,44 @@ class Terminate(TrainerCallback):
             self.manager.is_checkpoint_requested = True
 
 
-def make_trainer(folder, **more):
-    return make_finetuning_trainer(
-        "entailment", folder, 4, 2, max_steps=5, save_strategy="steps", save_steps=100, logging_steps=2, **more
-    )
+STEPS = {"save_strategy": "steps", "save_steps": 100, "logging_steps": 2, "eval_strategy": "steps", "eval_steps": 3}
+EPOCHS = {"save_strategy": "epoch", "logging_strategy": "epoch", "eval_strategy": "epoch"}
+EPOCHS |= {"early_stopping_patience": 1, "metric_for_best_model": "loss", "greater_is_better": False}
 
 
+def make_trainer(folder, settings, **more):
+    """There are 4 updates in an epoch."""
+    trainer = make_finetuning_trainer("entailment", folder, 3, 2, max_steps=9, **settings, **more)
+    assert len(trainer.train_dataset) == 4 * 3 * 2
+    return trainer
+
+
+@pytest.mark.parametrize("settings", [STEPS, EPOCHS], ids=["steps", "epochs"])
 @pytest.mark.parametrize("event", ["on_step_begin", "on_pre_optimizer_step", "on_step_end"])
-def test_a_terminated_run_goes_on_as_if_it_had_not_been(event, tmp_path):
-    whole = make_trainer(tmp_path / "whole")
+def test_a_terminated_run_goes_on_as_if_it_had_not_been(event, settings, tmp_path):
+    whole = make_trainer(tmp_path / "whole", settings)
     whole.train()
     run = tmp_path / "run"
-    ended = make_trainer(run, enable_jit_checkpoint=True)
+    ended = make_trainer(run, settings, enable_jit_checkpoint=True)
     ended.add_callback(Terminate(ended, event))
     ended.train()
     assert ended.is_terminated
     assert ended.state.global_step == 3
     assert [path.name for path in run.iterdir() if path.is_dir()] == ["checkpoint-3"]
 
-    resumed = make_trainer(run)
+    resumed = make_trainer(run, settings)
     with resumes_after(3):
         resumed.train(resume_from_checkpoint="auto")
     weights = resumed.model.state_dict()
     assert all(torch.equal(weight, weights[name]) for name, weight in whole.model.state_dict().items())
     logs = [without_times(trainer.state.log_history) for trainer in (resumed, whole)]
-    assert [record for record in logs[0] if "loss" in record] == [record for record in logs[1] if "loss" in record]
+    records = [[record for record in log if {"loss", "eval_loss"} & record.keys()] for log in logs]
+    assert records[0] == records[1]
+    assert len(records[0]) > 3
 
 
 def test_a_run_that_is_not_terminated_says_so(tmp_path):
-    trainer = make_trainer(tmp_path, enable_jit_checkpoint=True)
+    trainer = make_trainer(tmp_path, STEPS, enable_jit_checkpoint=True)
     trainer.train()
     assert not trainer.is_terminated
-    assert trainer.state.global_step == 5
+    assert trainer.state.global_step == 9

@@ -176,8 +176,8 @@ def test_a_quotation_mark_that_joins_lines_of_a_file_of_tabs_is_refused(tmp_path
     message = refusal(read_file, path)
     assert "column 'body' of row 0 holds the lines that follow it" in message
     assert "Write the file as .jsonl" in message
-    path.write_text('body\tlabel\n"two\nlines"\t1\nyo\t0\n', encoding="utf-8")
-    assert read_file(path)["body"][:] == ["two\nlines", "yo"]
+    path.write_text('body\tlabel\n"def f():\n\treturn 1\n"\t1\nyo\t0\n', encoding="utf-8")  # negative control
+    assert read_file(path)["body"][:] == ["def f():\n\treturn 1\n", "yo"]
 
 
 @pytest.mark.parametrize(
