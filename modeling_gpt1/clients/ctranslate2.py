@@ -9,6 +9,7 @@ from ctranslate2.converters.transformers import _SUPPORTED_ACTIVATIONS, ModelLoa
 from ctranslate2.specs import common_spec, transformer_spec
 
 from ..configuration_gpt1 import UserError
+from ..families.opening import check_has_no_speakers
 
 
 @register_loader("GPT1Config")
@@ -19,6 +20,7 @@ class GPT1Loader(ModelLoader):
 
     def get_model_spec(self, model):
         config = model.config
+        check_has_no_speakers(config, "CTranslate2")
         if config.hidden_act not in _SUPPORTED_ACTIVATIONS:
             known = ", ".join(sorted(_SUPPORTED_ACTIVATIONS))
             raise UserError(f"`hidden_act` is {config.hidden_act!r}, but CTranslate2 computes only {known}.")

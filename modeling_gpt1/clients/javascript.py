@@ -23,6 +23,7 @@ from tokenization.text.javascript import javascript_tokenizer
 
 from ..configuration_gpt1 import GPT1Config
 from ..conversion import check_is_new_folder
+from ..families.opening import check_has_no_speakers, load_whole
 from ..modeling_gpt1 import GPT1ForCausalLM
 from ..storage.writing import whole_or_absent
 
@@ -61,7 +62,8 @@ def convert_to_javascript(
     check_is_language_model(source)
     check_installed(quantize)
     tokenizer = open_tokenizer(source)
-    model = GPT1ForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="sdpa").eval()
+    model = load_whole(GPT1ForCausalLM, source, dtype=torch.float32, attn_implementation="sdpa").eval()
+    check_has_no_speakers(model.config, "transformers.js")
     with whole_or_absent(output_dir.resolve()) as staging:
         write_tokenizer(tokenizer, model.config, staging)
         write_settings(model, staging, has_8_bits=quantize)

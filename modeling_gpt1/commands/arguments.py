@@ -35,7 +35,10 @@ from .trainer_flags import TRAINER_HELP
 # Flags that name models. The short name of the packaged model stands for its folder there.
 MODEL_FLAGS = ("model", "models", "lstm_model", "tokenizer_name", "folder", "source")
 # The least value of a flag, where a library would silently take less, or fail with a traceback.
-AT_LEAST_0 = ("learning_rate", "weight_decay", "num_shots", "num_fewshot", "seed", "data_seed")
+AT_LEAST_0 = (
+    *("learning_rate", "weight_decay", "num_shots", "num_fewshot", "seed", "data_seed"),
+    *("temperature", "top_k"),
+)
 AT_LEAST_1 = (
     "batch_size",
     "batch_tokens",
@@ -362,7 +365,9 @@ def read_settings(path: Path) -> dict[str, Any]:
         UserError: the file is no YAML, or has no settings.
     """
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))  # which reads JSON, too
+        text = path.read_text(encoding="utf-8")
+        # YAML would read tabs and escaped characters of JSON in another way.
+        settings = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"--config {path} cannot be read: {reason}. Correct it.") from error

@@ -20,6 +20,7 @@ from tokenization.errors import UserError
 from ..clients.javascript import convert_to_javascript
 from ..conversion import convert_checkpoint
 from .arguments import parser_of
+from .models import check_named_once
 
 
 @dataclass
@@ -44,6 +45,7 @@ def main(arguments: list[str]) -> None:
     parser = parser_of("convert")
     parser.add_argument("folder", nargs="?", help="Folder to convert, in place of --source.")
     args, positional = parser.read(arguments)
+    check_named_once(arguments, "--source", args.source, positional.folder)
     args.source = positional.folder or args.source
     if args.source is None or args.output_dir is None:
         missing = "folder to convert" if args.source is None else "--output_dir"

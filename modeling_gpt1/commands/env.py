@@ -90,7 +90,8 @@ def report_environment() -> None:
     print(f"- devices: {describe_devices()}")
     print(f"- threads: {torch.get_num_threads()} of {os.cpu_count()} cores; CUDA of torch: {torch.version.cuda}")
     # Of two on the path, the first is imported.
-    installed = {as_name(found.name): found.version for found in reversed([*distributions()])}
+    found = [one for one in distributions() if one.metadata["Name"]]  # what pip has not finished has no name
+    installed = {as_name(one.name): one.version for one in reversed(found)}
     for name in PACKAGES:
         print(f"- {name}: {installed.get(as_name(name), 'not installed')}")
 

@@ -97,8 +97,10 @@ class EvaluationRun:
         import matplotlib  # noqa: F401
 
     def check_output_folder(self) -> None:
-        for name in self.names:
-            file = f"results{name}.json"
+        files = [f"results{name}.json" for name in self.names]
+        if self.args.checkpoints is not None:
+            files += ["curves.json", "curves.png"]
+        for file in (*files, f"evaluate_run{self.revision}.yaml"):
             if (self.output / file).exists():
                 raise UserError(f"--output_dir {self.output} has {file} already. Pass another folder.")
         self.output.mkdir(parents=True, exist_ok=True)

@@ -59,6 +59,17 @@ class GenerationArguments(OpenedModel):
     def __post_init__(self):
         if not 0 < self.top_p <= 1:
             raise UserError(f"--top_p is {self.top_p}. Pass a number above 0, up to 1.")
+        if self.num_beams > 1:
+            most, how = self.num_beams, f"--num_beams {self.num_beams}"
+        elif self.temperature == 0:
+            most, how = 1, "--temperature 0, which always writes the same text"
+        else:
+            most, how = self.num_return_sequences, ""
+        if self.num_return_sequences > most:
+            raise UserError(
+                f"--num_return_sequences is {self.num_return_sequences}, but there is at most {most} with {how}. Pass "
+                "that, or sample: a --temperature above 0 without --num_beams."
+            )
         self._check_chat()
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
 
@@ -144,7 +155,7 @@ def chat(model, tokenizer, messages: list[dict[str, str]], args: GenerationArgum
     print("Type a message; an empty line quits.")
     messages = list(messages)
     try:
-        while sys.stdin is not None and (text := input("> ")):
+        while sys.stdin is not None and (text := read_line()):
             messages.append({"role": "user", "content": text})
             try:
                 (reply,) = reply_to(model, tokenizer, messages, **args.generation)
@@ -156,6 +167,16 @@ def chat(model, tokenizer, messages: list[dict[str, str]], args: GenerationArgum
                 print(reply)
     except EOFError:
         print()
+
+
+def read_line() -> str:
+    """A line from the terminal."""
+    try:
+        return input("> ")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"The input is not text in {error.encoding}: {error.reason}. Write it in that encoding."
+        ) from error
 
 
 def check_talks(model: str, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -170,7 +191,7 @@ def talk(model, tokenizer, args: GenerationArguments) -> None:
     """Reads prompts from the terminal until an empty line or the end of the input."""
     print("Type a text to continue; an empty line quits.")
     try:
-        while sys.stdin is not None and (prompt := input("> ")):
+        while sys.stdin is not None and (prompt := read_line()):
             try:
                 (texts,) = continue_prompts(model, tokenizer, [prompt], **args.generation)
             except UserError as error:  # a prompt that is too long
@@ -199,6 +220,8 @@ def main(arguments: list[str]) -> None:
     prompts = list(args.prompts)
     if args.prompt_file:
         prompts += read_lines("--prompt_file", Path(args.prompt_file), "prompt")
+    if args.output_file and not prompts:
+        raise UserError("--output_file is for the texts of --prompts and --prompt_file. Pass one, or leave it out.")
     persona = read_persona(args)
     with one_save(args.model), opening(f"--model {args.model}"):
         model, tokenizer = open_model(args)

@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -35,6 +35,8 @@ class OpenedModel:
     model: str | None = HfArg(default=None, help="Model: a folder, a hub id or gpt1-novels.")
     revision: str | None = HfArg(default=None, help="Branch of the model on the hub, or a checkpoint in its folder.")
     device: str | None = HfArg(default=None, help="Device, such as cpu or cuda. Default: an accelerator, or the CPU.")
+    asked_model: str | None = field(default=None, init=False)
+    """The model as it was named; `model` may be the folder of its revision."""
 
     def choose_device(self) -> None:
         """Checks that the given device is there. Without one, takes the accelerator, or the CPU."""
@@ -56,12 +58,21 @@ def read_with_model(command: str, words: list[str], writes_file: bool = True) ->
     if writes_file:
         check_is_new("--output_file", args.output_file)
     args.choose_device()
+    check_named_once(words, "--model", args.model, positional.folder)
     args.model = positional.folder or args.model
     if args.model is None:
         raise UserError(f"No model was given. Write a folder, a hub id or gpt1-novels after `gpt1 {command}`.")
+    args.asked_model = args.model
     args.model = at_revision(args.model, args.revision)
     check_model("--model" if positional.folder is None else "model", args.model)
     return args
+
+
+def check_named_once(words: list[str], flag: str, value: str | None, positional: str | None) -> None:
+    """Refuses a command whose first word and flag name two things; a file of settings may name another one."""
+    is_given = any(word == flag or word.startswith(f"{flag}=") for word in words)
+    if positional is not None and is_given and value != positional:
+        raise UserError(f"{positional} and {flag} {value} were both given. Leave one of them out.")
 
 
 def at_revision(model: str | None, revision: str | None) -> str | None:
@@ -126,6 +137,19 @@ def open_output(file: str | None) -> Iterator[TextIO]:
         return
     with writer_of_new_file(file), atomic_file(file) as text:
         yield text
+
+
+class LinesOfCSV:
+    """Takes the lines of a CSV writer that ends them by "\\r\\n", and ends them by "\\n".
+
+    Only such a writer quotes a cell with "\\r", which readers would take for the end of a line.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self.file = file
+
+    def write(self, line: str) -> None:
+        self.file.write(line.removesuffix("\r\n") + "\n")
 
 
 @contextmanager

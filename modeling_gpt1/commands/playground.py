@@ -50,6 +50,8 @@ ARGUMENTS = (PlaygroundArguments,)
 def main(arguments: list[str]) -> None:
     parser = parser_of("playground")
     (args,) = parser.read(arguments)
+    if args.write_space is not None and args.write_page is not None:
+        raise UserError("--write_space and --write_page were both given. Leave one of them out.")
     if args.write_space is not None:
         write_space(args.write_space, parser.settings["models"])  # gpt1-novels is there, too
         print(f"written to {args.write_space}")

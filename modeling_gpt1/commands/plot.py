@@ -124,7 +124,8 @@ def draw(runs: dict[str, list[dict]]):
     for axes, (key, title) in zip(panels, shown.items(), strict=True):
         for name, run in runs.items():
             points = [(record[x_key], record[key]) for record in run if has_figure(record, key)]
-            axes.plot([x for x, _ in points], [y for _, y in points], ".-", label=name)
+            shown_name = f" {name}" if name.startswith("_") else name  # else matplotlib leaves it out
+            axes.plot([x for x, _ in points], [y for _, y in points], ".-", label=shown_name)
         axes.set(title=title, xlabel=x_label, yscale="log" if key in LOGARITHMIC else "linear")
         axes.grid(alpha=0.3)
     figure.axes[0].legend()

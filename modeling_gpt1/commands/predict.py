@@ -36,7 +36,7 @@ from ..inference.predictions import number_of, predict_rows
 from ..storage.reading import one_save
 from ..training.callbacks import readable
 from .finetune.arguments import parse_columns
-from .models import OpenedModel, open_output, opening, read_with_model
+from .models import LinesOfCSV, OpenedModel, open_output, opening, read_with_model
 from .rows import check_labels, check_unknown, describe_recall, some_texts, warn_of_one_class
 
 # A text that a spreadsheet would run; a number is none.
@@ -134,7 +134,7 @@ class Prediction:
         """Predicts the rows and writes a line for each."""
         with open_output(self.args.output_file) as file:
             if self.is_table:
-                writer = csv.DictWriter(file, self.column_names(), lineterminator="\n")
+                writer = csv.DictWriter(LinesOfCSV(file), self.column_names(), lineterminator="\r\n")
                 writer.writeheader()
                 for record in self.records():
                     writer.writerow(as_cells(record))

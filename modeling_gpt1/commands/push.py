@@ -27,7 +27,9 @@ class PushArguments:
     repo_id: str = HfArg(help="Repository of the hub, such as me/books. It is made if it does not exist.")
     branches: bool = HfArg(default=False, help="Upload each saved checkpoint, too, to a branch of its name.")
     revision: str | None = HfArg(default=None, help="Branch for the run itself. Default: main.")
-    private: bool = HfArg(default=False, help="Make a repository that others do not see.")
+    private: bool = HfArg(
+        default=False, help="Make a repository that others do not see. Default: as its owner's settings say."
+    )
 
 
 ARGUMENTS = (PushArguments,)
@@ -43,7 +45,12 @@ def main(arguments: list[str]) -> None:
     places = places_to_push(folder, args)
     repeated_flags = [f"--{flag}" for flag in ("branches", "private") if getattr(args, flag)]
     with explained(args.repo_id, folder, args.revision, more=repeated_flags):
-        repo_id = hf_api().create_repo(args.repo_id, private=args.private, exist_ok=True).repo_id
+        # None: as the owner's settings say. False would make it public.
+        repo_id = hf_api().create_repo(args.repo_id, private=args.private or None, exist_ok=True).repo_id
+        if args.private and hf_api().repo_info(repo_id).private is False:
+            raise UserError(
+                f"{repo_id} was there before, and everybody sees it. Make it private first, or leave --private out."
+            )
         for path, branch in places:
             if branch is not None:
                 hf_api().create_branch(repo_id, branch=branch, exist_ok=True)

@@ -11,7 +11,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import pandas as pd
 import pyarrow as pa
@@ -30,7 +30,7 @@ from ..inference.surprisal import COLUMNS, check_text
 from ..storage.locking import writer_of_new_file
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
-from .models import OpenedModel, opening, read_with_model
+from .models import LinesOfCSV, OpenedModel, opening, read_with_model
 from .rows import check_unknown
 
 FORMATS = (".csv", ".jsonl", ".parquet")
@@ -71,6 +71,8 @@ class SurprisalArguments(OpenedModel):
         own = [name for name in self.keep if name in COLUMNS]
         if own:
             raise UserError(f"--keep {own[0]} is the name of a column that is written. Rename it, or join by `text`.")
+        if not self.is_table and (self.text_column != "text" or self.delimiter is not None):
+            raise UserError(f"--text_column and --delimiter need a --file with columns: {', '.join(TABLES)}.")
         if self.keep and not self.is_table:
             raise UserError(f"--keep {self.keep[0]} needs a --file with columns: {', '.join(TABLES)}.")
 
@@ -86,7 +88,7 @@ def main(arguments: list[str]) -> None:
     args = read_with_model("surprisal", arguments)
     texts, kept = read_texts(args)
     with one_save(args.model), opening(f"--model {args.model}"):
-        tokenizer = open_tokenizer(args.tokenizer_name or args.model)
+        tokenizer = open_tokenizer(args.tokenizer_name or args.model, args.trust_remote_code)
         family = family_of_checkpoint(args.model, trust_remote_code=args.trust_remote_code)
         model = family.open_language_model(args.model, dtype=args.dtype, trust_remote_code=args.trust_remote_code)
     check_unknown(tokenizer, texts, args.file or "the texts")
@@ -146,15 +148,19 @@ def write(words: pd.DataFrame, file: str | None, kept: list[str]) -> None:
     The columns that were kept are texts in CSV. The other forms keep the kinds of their cells.
     """
     if file is None:
-        with_texts(words, kept).to_csv(sys.stdout, index=False)
+        write_csv(with_texts(words, kept), sys.stdout)
         return
     with atomic_file(file) as output:
         if file.endswith(".csv"):
-            with_texts(words, kept).to_csv(output, index=False)
+            write_csv(with_texts(words, kept), output)
         elif file.endswith(".jsonl"):
             output.writelines(as_json(row) + "\n" for row in words.to_dict("records"))
         else:
             with_kinds(words, kept).to_parquet(output.buffer, index=False)
+
+
+def write_csv(words: pd.DataFrame, file: TextIO) -> None:
+    words.to_csv(LinesOfCSV(file), index=False, lineterminator="\r\n")
 
 
 def with_texts(words: pd.DataFrame, kept: list[str]) -> pd.DataFrame:

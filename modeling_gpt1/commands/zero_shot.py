@@ -86,7 +86,7 @@ class ScoringArguments(OpenedModel):
         with one_save(model):
             config = self.open_config(model)
             with opening(f"--model {model}"):
-                tokenizer = open_tokenizer(self.tokenizer_name or model)
+                tokenizer = open_tokenizer(self.tokenizer_name or model, self.trust_remote_code)
                 loaded = family_of_config(config).open_language_model(
                     model, dtype=self.dtype, trust_remote_code=self.trust_remote_code
                 )

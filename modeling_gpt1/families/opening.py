@@ -1,15 +1,17 @@
 """Opening models and tokenizers: what is new is said in one line, and only where it matters."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TokenizersBackend
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TokenizersBackend
 from transformers.utils import logging
 
 from tokenization import GPT1Tokenizer
+from tokenization.errors import UserError
 from tokenization.text.control_tokens import keep_text_as_text, pad_with_end_of_text
 
 from .. import NOVELS
@@ -64,6 +66,28 @@ def load_model(model_class: Any, checkpoint: str, *, reports_left_out: bool = Tr
     if reports_left_out:
         report("Weights left out", found["unexpected_keys"])
     return model
+
+
+def load_whole(model_class: Any, checkpoint: str | os.PathLike, **opening: Any) -> PreTrainedModel:
+    """`from_pretrained` for what is written from all weights.
+
+    Raises:
+        ValueError: weights are missing.
+    """
+    model, found = model_class.from_pretrained(checkpoint, use_safetensors=True, output_loading_info=True, **opening)
+    if found["missing_keys"]:
+        missing = ", ".join(sorted(found["missing_keys"])[:MOST_NAMES])
+        raise UserError(f"{checkpoint} lacks weights of its {model_class.__name__}: {missing}. Save it again.")
+    return model
+
+
+def check_has_no_speakers(config: PreTrainedConfig, program: str) -> None:
+    """Refuses a dialogue model where its tokens would not get the embeddings of their speakers."""
+    if getattr(config, "speaker_token_ids", None) is not None:
+        raise UserError(
+            "The model is a dialogue model, to whose tokens `generate` adds the embeddings of their speakers, but "
+            f"{program} does not. Use `gpt1 generate --chat`, or a model without `speaker_token_ids`."
+        )
 
 
 def report(what: str, names: set[str] | list[str]) -> None:

@@ -17,6 +17,7 @@ from tokenization.errors import UserError
 from tokenization.text.javascript import javascript_tokenizer
 
 from ..configuration_gpt1 import GPT1Config
+from ..families.opening import check_has_no_speakers, load_whole
 from ..modeling_gpt1 import GPT1ForCausalLM
 from ..storage.writing import write_atomically
 
@@ -59,7 +60,7 @@ def write_page(model_name: str, file: str | Path) -> None:
     """
     if Path(file).exists():
         raise UserError(f"{file} is there already. Pass another name, or move the file away.")
-    model = GPT1ForCausalLM.from_pretrained(model_name, dtype=torch.float32)
+    model = load_whole(GPT1ForCausalLM, model_name, dtype=torch.float32)
     data = page_data(model, open_tokenizer(model_name))
     environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = environment.get_template("page.html").render(
@@ -103,6 +104,7 @@ def page_data(model: GPT1ForCausalLM, tokenizer) -> PageData:
 
 def check_for_page(config: GPT1Config, num_parameters: int, tokenizer) -> None:
     """Refuses what a page cannot hold or compute."""
+    check_has_no_speakers(config, "a page")
     if num_parameters > MOST_PARAMETERS:
         raise UserError(
             f"The model has {num_parameters:,} parameters, but a page holds at most {MOST_PARAMETERS:,}. Use "

@@ -32,6 +32,7 @@ EXAMPLES = {
     "A story": ["The old farmer needed a plough.", "He is rich.", "What did he do?", "He paid.\nThe train was green."],
     "A beginning": ["It was a dark night, and nobody in the", "Everybody slept.", "Who slept?", "smiled\ngreen"],
 }
+NEEDS_GRADIO = 'The playground needs Gradio: pip install "gradio>=6.31,<7"'
 MOST_NEW_TOKENS = 200
 MOST_WAITING = 32
 EMPTY = '<div class="gpt1"><p class="gpt1-faint">The result appears here.</p></div>'
@@ -50,7 +51,7 @@ def build_page(models: list[str]):
     try:
         import gradio
     except ImportError as error:
-        raise ImportError('The playground needs Gradio: pip install "gradio>=6.31,<7"') from error
+        raise ImportError(NEEDS_GRADIO) from error
     sources = short_names(models)
     names = list(sources)
     with gradio.Blocks(title="GPT-1 playground", analytics_enabled=False) as page:

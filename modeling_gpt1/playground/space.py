@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from importlib.metadata import requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import modeling_gpt1
@@ -10,6 +10,7 @@ import tokenization
 from tokenization.errors import UserError
 
 from ..storage.writing import whole_or_absent
+from .page import NEEDS_GRADIO
 
 APP = """\
 from modeling_gpt1.commands.playground import main
@@ -54,7 +55,7 @@ def write_space(folder: str, models: list[str]) -> None:
         "requirements.txt": "\n".join(requirements) + "\n",
         "app.py": APP.format(arguments=json.dumps(arguments)),
         "README.md": README.format(
-            gradio_version=version("gradio"), models="\n".join(f"- {model}" for model in models)
+            gradio_version=version_of_gradio(), models="\n".join(f"- {model}" for model in models)
         ),
     }
     with whole_or_absent(target) as staging:
@@ -63,3 +64,10 @@ def write_space(folder: str, models: list[str]) -> None:
             shutil.copytree(Path(package.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
         for name, text in texts.items():
             (staging / name).write_text(text, encoding="utf-8")
+
+
+def version_of_gradio() -> str:
+    try:
+        return version("gradio")
+    except PackageNotFoundError as error:
+        raise ImportError(NEEDS_GRADIO) from error

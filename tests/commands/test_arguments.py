@@ -97,6 +97,8 @@ def test_flags_override_the_settings_of_a_file(write):
     }
     as_json = write(json.dumps({"model": "\N{GRINNING FACE}", "use_cache": False}, ensure_ascii=False), "run.json")
     assert given("finetune", f"--config={as_json}") == {"model": "\N{GRINNING FACE}", "use_cache": False}
+    as_json = write(json.dumps({"model": "\N{GRINNING FACE}"}, indent="\t"), "escaped.json")
+    assert given("finetune", f"--config={as_json}") == {"model": "\N{GRINNING FACE}"}
 
 
 def test_a_list_of_the_file_does_not_swallow_a_word(write):

@@ -16,3 +16,10 @@ def test_facts_of_a_bug_report(capsys, monkeypatch):
     assert {"system", "Python", "devices", "threads", "gradio"} <= set(lines)
     assert lines["flash-attn"] == "not installed"
     assert not [private for private in ("hf_secret", str(Path.home()), os.getcwd()) if private in text]
+
+
+def test_a_package_that_pip_has_not_finished_is_passed_over(capsys, monkeypatch, tmp_path):
+    (tmp_path / "half-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    env.main([])
+    assert f"- torch: {version('torch')}\n" in capsys.readouterr().out

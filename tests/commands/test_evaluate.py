@@ -95,3 +95,13 @@ def test_what_is_refused(save_model, tmp_path, arguments, message):
     words = [*(word.format(tmp_path) for word in arguments), "--output_dir", str(tmp_path / "out")]
     words += [] if "--tasks" in words else ["--tasks", "copa"]
     assert refusal(evaluate.main, words).startswith(message.format(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["results.json", "evaluate_run.yaml"])
+def test_what_an_earlier_evaluation_wrote_is_not_replaced(name, save_model, tmp_path):
+    save_model(tmp_path / "model")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text("earlier", encoding="utf-8")
+    words = ["--model", str(tmp_path / "model"), "--tasks", "copa", "--output_dir", str(tmp_path / "out")]
+    assert f"has {name} already. Pass another folder" in refusal(evaluate.main, words)
+    assert (tmp_path / "out" / name).read_text(encoding="utf-8") == "earlier"

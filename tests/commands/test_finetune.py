@@ -926,6 +926,9 @@ def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys
     assert capsys.readouterr().err.splitlines()[-2] == "2 rows have a label · accuracy 1.00"  # of the folder's column
     finetune.main(["--model", words[0], "--validation_file", renamed, "--columns", "text=body", "--do_eval", *out])
     assert read_json(tmp_path / "eval" / "eval_results.json")["eval_accuracy"] == 1
+    torn = write_rows(tmp_path / "torn.jsonl", [{"review": GOOD, "note": "one\rtwo"}])
+    predict.main([words[0], "--file", torn, "--keep", "note", "--output_file", str(tmp_path / "torn.csv")])
+    assert [line["note"] for line in read_csv(tmp_path / "torn.csv")] == ["one\rtwo"]
     assert "no column 'idd' to keep (did you mean 'id'?)" in refused(*words, "idd")
     assert "--keep label is also a field of each prediction" in refused(*words, "label")
 

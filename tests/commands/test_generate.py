@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from support.files import read_rows, save_folder
+from support.refusals import refusal
 from transformers import pipeline
 from transformers.utils.logging import disable_progress_bar
 
@@ -264,3 +265,32 @@ def test_a_pipeline_and_the_chat_give_the_same_reply(talk, dialogue_folder):
     pipe = pipeline("text-generation", str(dialogue_folder), device="cpu")
     (answer,) = pipe(messages, max_new_tokens=6, do_sample=False)
     assert answer["generated_text"][-1]["content"].strip() == lines[1].removeprefix("> ")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--temperature", "-1"], "--temperature is -1.0, but must be at least 0"),
+        (["--top_k", "-1"], "--top_k is -1, but must be at least 0"),
+        (["--temperature", "0", "--num_return_sequences", "2"], "at most 1 with --temperature 0"),
+        (["--num_beams", "2", "--num_return_sequences", "3"], "at most 2 with --num_beams 2"),
+        (["--output_file", "texts.jsonl"], "--output_file is for the texts of --prompts and --prompt_file"),
+    ],
+)
+def test_a_wrong_value_is_refused_before_the_model_is_opened(words, told, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(generate, "open_model", lambda args: pytest.fail("a model was opened"))
+    prompts = [] if "--output_file" in words else ["--prompts", "a"]
+    assert told in refusal(generate.main, ["--model", "gpt1-novels", "--device", "cpu", *prompts, *words])
+
+
+def test_several_texts_by_beams_are_no_wrong_value(run):
+    (line,) = run(
+        "--prompts", "a", "--num_beams", "2", "--num_return_sequences", "2", "--temperature", "0"
+    ).splitlines()
+    assert len(json.loads(line)["continuations"]) == 2
+
+
+def test_input_that_is_no_text_is_refused(folder, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), encoding="utf-8"))
+    assert "is not text in utf-8" in refusal(generate.main, ["--model", str(folder), "--device", "cpu"])

@@ -116,3 +116,8 @@ def test_refusals(tmp_path):
     assert f"{tmp_path} has no log" in refusal(plot.main, [str(tmp_path), *output])
     assert "has logged nothing yet" in refusal(plot.main, [str(write_state(tmp_path / "empty", [])), *output])
     assert not (tmp_path / "curves.png").exists()
+
+
+def test_a_run_whose_name_begins_with_a_line_is_in_the_legend():
+    figure = plot.draw({"_old": make_records(), "new": make_records()})
+    assert [text.get_text().strip() for text in figure.axes[0].get_legend().get_texts()] == ["_old", "new"]

@@ -10,12 +10,14 @@ import pyarrow.parquet
 import pytest
 from support.files import write_rows
 from support.refusals import refusal
+from transformers import AutoTokenizer
 
 from modeling_gpt1 import NOVELS, GPT1ForCausalLM, word_surprisals
-from modeling_gpt1.commands import surprisal
+from modeling_gpt1.commands import surprisal, zero_shot
 from modeling_gpt1.commands.entry import main
 from modeling_gpt1.storage.locking import writer_of_new_file
 from tokenization import GPT1Tokenizer
+from tokenization.errors import UserError
 
 TEXTS = ["The old farmer went home.", "She asked, “why?”"]
 
@@ -78,6 +80,8 @@ def test_a_file_that_another_command_writes_is_refused_before_a_text_is_scored(t
         (["--texts", "a", "--output_file", "words.xlsx"], ("--output_file words.xlsx", ".csv, .jsonl or .parquet")),
         (["--file", "rows.csv", "--keep", "bits"], ("--keep bits", "Rename it, or join by `text`")),
         (["--file", "texts.txt", "--keep", "item"], ("--keep item needs a --file with columns",)),
+        (["--file", "texts.txt", "--text_column", "x"], ("--text_column and --delimiter need a --file with columns",)),
+        (["--texts", "a", "--model", "me/other"], ("gpt1-novels and --model me/other were both given",)),
     ],
 )
 def test_wrong_uses_are_refused(words, parts):
@@ -151,3 +155,28 @@ def test_kept_cells_of_several_kinds_are_texts_in_parquet(tmp_path):
     kept = ["--file", path, "--keep", "item", "--output_file", str(words)]
     main(["surprisal", "gpt1-novels", *kept, "--device", "cpu"])
     assert pyarrow.parquet.read_table(words)["item"].to_pylist() == ["1", "1", "x"]
+
+
+def test_a_kept_cell_with_a_carriage_return_stays_one_cell(tmp_path, capsys):
+    write_rows(tmp_path / "rows.jsonl", [{"text": "a b", "item": "one\rtwo"}])
+    words = ["gpt1-novels", "--file", str(tmp_path / "rows.jsonl"), "--keep", "item", "--device", "cpu"]
+    surprisal.main([*words, "--output_file", str(tmp_path / "words.csv")])
+    assert pd.read_csv(tmp_path / "words.csv")["item"].tolist() == ["one\rtwo"] * 2
+    assert b"\r\n" not in (tmp_path / "words.csv").read_bytes()
+
+
+def test_the_tokenizers_own_code_runs_with_the_users_consent(monkeypatch, tmp_path):
+    asked = []
+
+    def from_pretrained(name, **options):
+        asked.append(options)
+        raise UserError("stop")
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", from_pretrained)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
+    for consent in ([], ["--trust_remote_code"]):
+        words = [str(tmp_path), "--texts", "a", "--device", "cpu", *consent]
+        assert "stop" in refusal(surprisal.main, words)
+        scoring = zero_shot.ZeroShotArguments(model=str(tmp_path), device="cpu", trust_remote_code=bool(consent))
+        assert "stop" in refusal(scoring.load_scorer, str(tmp_path))
+    assert [options["trust_remote_code"] for options in asked] == [False, False, True, True]

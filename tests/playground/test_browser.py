@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import support.refusals
 import torch
+from safetensors.torch import load_file, save_file
 from support.files import save_folder
 from support.tiny import byte_level
 
@@ -188,6 +189,24 @@ class TestRefusals:
     def test_an_activation_that_the_page_lacks(self, make_model, plain_tokenizer):
         message = support.refusals.refusal(page_data, make_model(hidden_act="gelu"), plain_tokenizer)
         assert "`hidden_act` is 'gelu', but a page has only gelu_pytorch_tanh" in message
+
+    def test_a_dialogue_model(self, make_model, plain_tokenizer):
+        message = support.refusals.refusal(page_data, make_model(speaker_token_ids=[1, 2]), plain_tokenizer)
+        assert "is a dialogue model" in message
+        assert "a page does not. Use `gpt1 generate --chat`" in message
+
+    def test_a_folder_that_lacks_weights(self, tmp_path, save_model):
+        folder = Path(save_model(tmp_path / "model"))
+        weights = load_file(folder / "model.safetensors")
+        del weights["transformer.h.0.mlp.up_proj.weight"]
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        message = support.refusals.refusal(write_page, str(folder), tmp_path / "page.html")
+        assert "lacks weights of its GPT1ForCausalLM: transformer.h.0.mlp.up_proj.weight" in message
+        assert not (tmp_path / "page.html").exists()
+
+    def test_a_page_and_a_space(self):
+        message = support.refusals.refusal(playground.main, ["--write_page", "a.html", "--write_space", "b"])
+        assert "--write_space and --write_page were both given" in message
 
     def test_an_lstm(self, tmp_path, tiny_model, plain_tokenizer):
         save_folder(tmp_path / "lstm", tiny_model(GPT1LSTMForCausalLM), plain_tokenizer)

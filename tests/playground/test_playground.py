@@ -4,7 +4,7 @@ import json
 import re
 import runpy
 import shutil
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -492,6 +492,16 @@ def test_what_a_space_cannot_be(monkeypatch, tmp_path):
         space.write_space(str(tmp_path), ["me/one"])
     with pytest.raises(ValueError, match="is a local folder, which a Space cannot open. Push it to the hub first"):
         space.write_space(str(tmp_path / "space"), [str(tmp_path)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_space_without_gradio_names_what_to_install(monkeypatch, tmp_path):
+    def version(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(space, "version", version)
+    with pytest.raises(ImportError, match='pip install "gradio>='):
+        space.write_space(str(tmp_path / "space"), ["me/one"])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -287,11 +287,12 @@ class GPT1Tokenizer(TokenizersBackend):
         return text
 
 
-def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
+def open_tokenizer(name_or_path: str | os.PathLike, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """Opens the tokenizer of a folder or hub id: a [`GPT1Tokenizer`] for GPT-1, otherwise what `AutoTokenizer` gives,
     such as GPT-2's byte-level BPE of 50 257 tokens or BERT's WordPiece. A tokenizer without a padding token pads with
     its end-of-text token. Text that spells a special token, such as `<|endoftext|>`, is read as text, but
-    for the pieces of a Unigram vocabulary, such as T5's `</s>`.
+    for the pieces of a Unigram vocabulary, such as T5's `</s>`. `trust_remote_code` runs the code that a tokenizer of
+    another kind brings.
     """
     if name_or_path == "gpt1-novels" and not os.path.exists(name_or_path):
         raise UserError("'gpt1-novels' is a name for the commands. Pass its folder, `modeling_gpt1.NOVELS`.")
@@ -301,7 +302,7 @@ def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
         )
     if _is_of_gpt1(name_or_path):
         return GPT1Tokenizer.from_pretrained(name_or_path)
-    tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+    tokenizer = AutoTokenizer.from_pretrained(name_or_path, trust_remote_code=trust_remote_code)
     pad_with_end_of_text(tokenizer)
     keep_text_as_text(tokenizer)
     return tokenizer

@@ -178,6 +178,14 @@ class TestRefusals:
         assert "is a GPT1ForSequenceClassification, which continues no text. Pass a folder with" in message
         assert not (tmp_path / "js").exists()
 
+    def test_a_dialogue_model(self, tmp_path, tiny_model, plain_tokenizer):
+        fields = {"vocab_size": len(plain_tokenizer), "speaker_token_ids": [1, 2]}
+        save_folder(tmp_path / "saved", tiny_model(GPT1ForCausalLM, **fields), plain_tokenizer)
+        message = refusal(tmp_path / "saved", tmp_path / "js")
+        assert "is a dialogue model" in message
+        assert "transformers.js does not" in message
+        assert not (tmp_path / "js").exists()
+
     def test_a_folder_that_names_its_classifier_first_has_a_language_model(self, tmp_path):
         names = ["GPT1ForSequenceClassification", "GPT1DoubleHeadsModel"]
         (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt1", "architectures": names}))

@@ -2,11 +2,13 @@
 
 import traceback
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
 from huggingface_hub.utils import filter_repo_objects
 
+from modeling_gpt1.commands import push as push_command
 from modeling_gpt1.hub import push
 from modeling_gpt1.hub.push import NEVER_PUSHED, REMEDY, PushError, explained, upload_result
 
@@ -78,3 +80,38 @@ def test_what_is_never_pushed():
         *("events.out.tfevents.1.this-machine.2.0", "runs/Jan01_this-machine/events.out.tfevents.1.this-machine.2.0"),
     ]
     assert list(filter_repo_objects([*pushed, *kept], ignore_patterns=list(NEVER_PUSHED))) == pushed
+
+
+class Hub:
+    """Answers as the hub does for a repository that is there."""
+
+    def __init__(self, is_private: bool):
+        self.is_private = is_private
+        self.asked = []
+
+    def create_repo(self, repo_id, private, exist_ok):
+        self.asked.append(private)
+        return SimpleNamespace(repo_id=repo_id)
+
+    def repo_info(self, repo_id):
+        return SimpleNamespace(private=self.is_private)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_private", "asked"), [([], False, None), (["--private"], True, True), (["--private"], False, True)]
+)
+def test_who_sees_a_repository_is_the_owners_choice(words, is_private, asked, tmp_path, monkeypatch, capsys):
+    """False would make it public, also where an organisation's are private."""
+    hub, uploads = Hub(is_private), []
+    monkeypatch.setattr(push_command, "hf_api", lambda: hub)
+    monkeypatch.setattr(push_command, "upload", lambda *args, **options: uploads.append(args))
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    command = [str(tmp_path), "--repo_id", "me/x", *words]
+    if words and not is_private:
+        with pytest.raises(PushError, match="was there before, and everybody sees it. Make it private first"):
+            push_command.main(command)
+        assert uploads == []
+    else:
+        push_command.main(command)
+        assert len(uploads) == 1
+    assert hub.asked == [asked]
