@@ -365,9 +365,11 @@ def read_settings(path: Path) -> dict[str, Any]:
         UserError: the file is no YAML, or has no settings.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        # YAML would read tabs and escaped characters of JSON in another way.
-        settings = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        text = path.read_text(encoding="utf-8-sig")
+        try:
+            settings = json.loads(text)  # whose tabs and escaped characters YAML reads in another way
+        except ValueError:
+            settings = yaml.safe_load(text)
     except (ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"--config {path} cannot be read: {reason}. Correct it.") from error

@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> None:
         if run.rows:
             run.write_curves()
             # The run.yaml of a model's folder stays.
-            parser.write_settings(run.output / f"evaluate_run{run.revision}.yaml")
+            parser.write_settings(run.output / run.settings_name)
             print(f"written to {run.output}")
 
 
@@ -84,6 +84,7 @@ class EvaluationRun:
         self.output = Path(args.output_dir)
         self.revision = f"-{args.revision}" if args.revision else ""
         is_of_run = args.checkpoints is not None
+        self.settings_name = f"evaluate_run{'-checkpoints' if is_of_run else self.revision}.yaml"
         self.names = [f"-{model['step']}" for model in self.models] if is_of_run else [self.revision]  # in file names
         self.tasks_of_challenge = [task for task in args.tasks if task.startswith(BABYLM)]
         self.tasks_of_harness = [task for task in args.tasks if not task.startswith(BABYLM)]
@@ -100,7 +101,7 @@ class EvaluationRun:
         files = [f"results{name}.json" for name in self.names]
         if self.args.checkpoints is not None:
             files += ["curves.json", "curves.png"]
-        for file in (*files, f"evaluate_run{self.revision}.yaml"):
+        for file in (*files, self.settings_name):
             if (self.output / file).exists():
                 raise UserError(f"--output_dir {self.output} has {file} already. Pass another folder.")
         self.output.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from transformers.utils.hub import hf_api
 
 from tokenization.errors import UserError
 
-from ..hub.push import explained, upload
+from ..hub.push import PUBLIC, explained, is_public_repository, upload
 from ..inference.checkpoints import saved_revisions
 from .arguments import parser_of
 
@@ -47,10 +47,10 @@ def main(arguments: list[str]) -> None:
     with explained(args.repo_id, folder, args.revision, more=repeated_flags):
         # None: as the owner's settings say. False would make it public.
         repo_id = hf_api().create_repo(args.repo_id, private=args.private or None, exist_ok=True).repo_id
-        if args.private and hf_api().repo_info(repo_id).private is False:
-            raise UserError(
-                f"{repo_id} was there before, and everybody sees it. Make it private first, or leave --private out."
-            )
+        is_public = args.private and is_public_repository(repo_id, token=None)
+    if is_public:
+        raise UserError(PUBLIC.format(repo_id, "--private"))
+    with explained(args.repo_id, folder, args.revision, more=repeated_flags):
         for path, branch in places:
             if branch is not None:
                 hf_api().create_branch(repo_id, branch=branch, exist_ok=True)

@@ -195,6 +195,10 @@ class Family(ABC):
         # A size given by the configuration's own name, such as `n_embd`, replaces the default of the common name.
         replaced = {common for common, own in self.config_class.attribute_map.items() if own in overrides}
         defaults = {name: value for name, value in self.default_fields().items() if name not in replaced}
+        own_name_of_width = self.config_class.attribute_map.get("hidden_size", "hidden_size")
+        width = overrides.get("hidden_size", overrides.get(own_name_of_width))
+        if width is not None and "intermediate_size" in defaults:
+            defaults["intermediate_size"] = 4 * width  # as GPT-1's own configuration
         return self.config_class(**self.with_own_names({**defaults, **of_tokenizer, **overrides}))
 
     def default_fields(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from transformers import (
 )
 
 from tokenization.corpus.noise import InfillingCollator
+from tokenization.errors import UserError
 
 from ..hub.card import CardFacts
 from .encoder import NoisyFamily
@@ -50,6 +51,10 @@ class BartFamily(EncoderDecoderFamily):
         common = {"num_hidden_layers": 12, "num_attention_heads": 12, **fields}
         # Half of the layers each, as its base size has 6 and 6 beside the 12 of the others.
         num_layers = common.pop("num_hidden_layers")
+        if num_layers < 2:
+            raise UserError(
+                f"`num_hidden_layers` is {num_layers}, but BART's encoder and decoder share them. Pass 2 or more."
+            )
         num_heads = common.pop("num_attention_heads")
         inner_size = common.pop("intermediate_size")
         of_sides = {

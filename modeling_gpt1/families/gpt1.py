@@ -73,7 +73,7 @@ class GPT1Family(Family):
         return self.config_class.from_pretrained(checkpoint)
 
     def open_tokenizer(self, name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-        return open_tokenizer(name_or_path)
+        return open_tokenizer(name_or_path, trust_remote_code)
 
     def open_language_model(self, checkpoint: str, **options: Any) -> PreTrainedModel:
         return self.model_class.from_pretrained(checkpoint, **options)

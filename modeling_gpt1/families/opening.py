@@ -74,7 +74,7 @@ def load_whole(model_class: Any, checkpoint: str | os.PathLike, **opening: Any) 
     Raises:
         ValueError: weights are missing.
     """
-    model, found = model_class.from_pretrained(checkpoint, use_safetensors=True, output_loading_info=True, **opening)
+    model, found = model_class.from_pretrained(checkpoint, output_loading_info=True, **opening)
     if found["missing_keys"]:
         missing = ", ".join(sorted(found["missing_keys"])[:MOST_NAMES])
         raise UserError(f"{checkpoint} lacks weights of its {model_class.__name__}: {missing}. Save it again.")

@@ -33,7 +33,7 @@ NEVER_PUSHED = (
     *("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib", "*.npy", "*.npz"),
     *("*.pth.*", "*.pkl.*", "*.dill", "*.p", "*.h5", "*.env"),
     "*events.out.tfevents.*",
-    "*run.yaml",
+    *("*run.yaml", "*_run-*.yaml"),
     "*eval_predictions*.jsonl",
 )
 MODEL = ("model.safetensors", "model-?????-of-?????.safetensors", "model.safetensors.index.json")
@@ -68,6 +68,14 @@ def upload(folder: str, repo_id: str, revision: str | None = None, **commit: Any
         delete_patterns=[*MODEL, *ADAPTER] if has_model else None,
         **commit,
     )
+
+
+PUBLIC = "{} was there before, and everybody sees it. Make it private first, or leave `{}` out."
+
+
+def is_public_repository(repo_id: str, token: str | None) -> bool:
+    """Whether everybody sees a repository. The hub changes nothing of one that is there."""
+    return hf_api().repo_info(repo_id, token=token).private is False
 
 
 def check_right_to_write(repo_id: str, token: str | None) -> None:

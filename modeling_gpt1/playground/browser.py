@@ -60,7 +60,7 @@ def write_page(model_name: str, file: str | Path) -> None:
     """
     if Path(file).exists():
         raise UserError(f"{file} is there already. Pass another name, or move the file away.")
-    model = load_whole(GPT1ForCausalLM, model_name, dtype=torch.float32)
+    model = load_whole(GPT1ForCausalLM, model_name, dtype=torch.float32, use_safetensors=True)
     data = page_data(model, open_tokenizer(model_name))
     environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = environment.get_template("page.html").render(

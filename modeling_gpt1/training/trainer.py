@@ -25,7 +25,14 @@ from tokenization.errors import UserError
 from tokenization.rows.metrics import gives_one_score
 
 from ..families import Family, family_of_model, without_adapter
-from ..hub.push import check_right_to_write, explained, log_failure, upload_result
+from ..hub.push import (
+    PUBLIC,
+    check_right_to_write,
+    explained,
+    is_public_repository,
+    log_failure,
+    upload_result,
+)
 from ..loss_gpt1 import count_items, count_labels, task_loss, task_losses
 from .arguments import check_arguments, direction_of_score, seed_of_data
 from .card import write_model_card
@@ -270,6 +277,10 @@ class _GPT1BaseTrainer(ResumableTrainer):
         name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
         with explained(name, self.args.output_dir, self.args.hub_revision, is_trained):
             super().init_hf_repo(**options)
+            is_asked = self.args.hub_private_repo if private is None else private
+            own_token = token or self.args.hub_token
+            if is_asked and self.is_world_process_zero() and is_public_repository(self.hub_model_id, own_token):
+                raise UserError(PUBLIC.format(self.hub_model_id, "hub_private_repo"))
             if not is_trained and self.is_world_process_zero():
                 check_right_to_write(self.hub_model_id, token or self.args.hub_token)
 

@@ -173,7 +173,8 @@ class ResumableTrainer(Trainer):
 
     def _end_where_it_stopped_early(self) -> None:
         """Lets a run that was stopped early end with its checkpoint: Trainer would go on to the next evaluation."""
-        if self._patience is None:
+        before = checkpoint.read_content(self._checkpoint).get("settings", {})
+        if self._patience is None or not checkpoint.is_best_comparable(before, self._settings()):
             return
         state = TrainerState.load_from_json(os.path.join(self._checkpoint, "trainer_state.json"))
         stored = state.stateful_callbacks.get(EarlyStoppingCallback.__name__, {})
@@ -187,6 +188,7 @@ class ResumableTrainer(Trainer):
         self._parts_since = self.state.global_step
         self._last_step = self.state.global_step
         self._may_save = False
+        self.is_terminated = False
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EarlyStoppingCallback) and self._patience is not None:
                 callback.early_stopping_patience = self._patience  # a checkpoint has that of the run before
@@ -314,7 +316,8 @@ class ResumableTrainer(Trainer):
         if not is_epoch_over and (stops or self.state.epoch == epoch + 1):
             self._due_now = (self.control.should_log, self.control.should_evaluate)
             return
-        if self.is_terminated and self.state.epoch < epoch + 1:  # the epoch is not over, though Trainer says so
+        is_cut = self.is_terminated and self.state.global_step < self.state.max_steps
+        if is_epoch_over and is_cut and self.state.epoch < epoch + 1:  # the epoch is not over, though Trainer says so
             self.control.should_log, self.control.should_evaluate = self._due_now
         self._may_save = True
         super()._maybe_log_save_evaluate(tr_loss, grad_norm, model, trial, epoch, *others, **kwargs)

@@ -99,6 +99,8 @@ def test_flags_override_the_settings_of_a_file(write):
     assert given("finetune", f"--config={as_json}") == {"model": "\N{GRINNING FACE}", "use_cache": False}
     as_json = write(json.dumps({"model": "\N{GRINNING FACE}"}, indent="\t"), "escaped.json")
     assert given("finetune", f"--config={as_json}") == {"model": "\N{GRINNING FACE}"}
+    loose = write('\ufeff{"seed": 1,}  # with a mark of its encoding, a comma and a comment', "loose.json")
+    assert given("finetune", f"--config={loose}") == {"seed": 1}
 
 
 def test_a_list_of_the_file_does_not_swallow_a_word(write):

@@ -38,6 +38,7 @@ WRONG = [
     (["generate", "gpt1-novels", "it", "was"], "no flag takes 'it was'. Write a value", "quote one with spaces. See"),
     (["generate", "--prompts", "it was"], "No model was given", "after `gpt1 generate`"),
     ([*TEXT, "--validation_files", "{0}/*.txt"], "{0}/book.txt is in --train_files and in --validation_files"),
+    ([*TEXT, "--validation_files", "{0}/../{0.name}/book.txt"], "book.txt is in --train_files and in --validation"),
     ([*FILES, *START[:-1], "--do_eval", "--n_transfer", "1"], "--n_transfer 1 leaves layers to train", "--do_train"),
     ([*FILES, *START[:-1], "--do_eval", "--freeze", "1"], "--freeze 1 is for training", "--do_train"),
     ([*FILES, *START, "--freeze", "head"], "--freeze is 'head'", "'embeddings', a number of first layers"),

@@ -200,9 +200,12 @@ def push_a_model_over_an_adapter(folder: Path) -> None:
     model.save_pretrained(folder / "whole")
     run_command("push", str(folder / "whole"), "--repo_id", "me/replaced")
     assert same_weights(model, AutoModelForCausalLM.from_pretrained("me/replaced"))
-    for name in ("config.json", *pieces):
-        (older / name).unlink(missing_ok=True)
-    run_command("push", str(older), "--repo_id", "me/replaced", "--revision", "main")  # an adapter deletes no model
+    adapter = folder / "adapter-alone"
+    adapter.mkdir()
+    for name in ("config.json", "adapter_config.json", "adapter_model.safetensors"):
+        (adapter / name).write_text("{}", encoding="utf-8")
+    hf_api().create_branch("me/replaced", branch="with-adapter")
+    run_command("push", str(adapter), "--repo_id", "me/replaced", "--revision", "with-adapter")
 
 
 def message_of(push) -> str:

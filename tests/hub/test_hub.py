@@ -133,6 +133,14 @@ def test_a_pushed_model_replaces_an_adapter_and_pieces_of_an_earlier_one(visit):
     )
 
 
+def test_a_pushed_adapter_deletes_no_model(visit):
+    """It may be the adapter's own base."""
+    model = visit.hub.files("me/replaced")["model.safetensors"]
+    files = visit.hub.files("me/replaced@with-adapter")
+    assert files["model.safetensors"] == model
+    assert files["adapter_model.safetensors"] == b"{}"
+
+
 def test_a_saved_configuration_is_pushed_with_the_code_that_it_names(visit):
     files = visit.hub.files("me/configuration")
     assert files.keys() - {".gitattributes", "README.md"} == {"config.json", *HUB_CODE}

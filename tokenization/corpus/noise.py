@@ -173,6 +173,9 @@ class NoiseCollator:
         return masked, labels
 
 
+BYTE_LEVEL_BLANKS = frozenset("ĉĊč")  # tab, line feed and carriage return, as a byte-level vocabulary writes them
+
+
 class WordEdges:
     """Which tokens of a tokenizer begin or end a word, as they are written.
 
@@ -194,6 +197,10 @@ class WordEdges:
         self.begins: frozenset[int] = frozenset(
             index for index, does_begin in zip(tokens.values(), begins, strict=True) if does_begin
         )
+        if begins is beginning:  # a byte-level line end or tab is a word of its own
+            blanks = {index for token, index in tokens.items() if token and set(token) <= BYTE_LEVEL_BLANKS}
+            self.begins |= blanks
+            self.ends |= blanks
 
     def words_of(self, ids: list[int]) -> list[list[int]]:
         """The places of the tokens of each word."""
@@ -235,6 +242,8 @@ class NextSentenceCollator(NoiseCollator):
         first, second = _cut(ids, generator)
         label = _draw(2, generator)
         if label == IS_RANDOM:
+            if len(self.blocks) == 0:
+                raise UserError("`blocks` is empty, but random segments are drawn from it. Pass the training blocks.")
             place = _draw(len(self.blocks), generator)
             other = list(self.blocks[place]["input_ids"])
             if other == ids:
@@ -295,7 +304,9 @@ class InfillingCollator(NoiseCollator):
             given = repr(unknown[0]) if unknown else "empty"
             raise UserError(f"`noise` is {given}, but it must be one or several of {', '.join(NOISES)}.")
         self.noise = tuple(noise)
-        self.full_stop_id = tokenizer(".", add_special_tokens=False)["input_ids"][-1]
+        ids = tokenizer(".", add_special_tokens=False)["input_ids"]
+        is_known = len(ids) > 0 and ids[-1] != tokenizer.unk_token_id
+        self.full_stop_id = ids[-1] if is_known else None  # None: a text is one sentence
 
     @property
     def chosen_options(self) -> dict[str, str]:
@@ -353,15 +364,20 @@ def _ngram_places(
     """The places of masked n-grams, at most `num_labels`, sorted.
 
     Words are tried in random order as the beginning of an n-gram of n words, where p(n) ∝ 1 / n for n up to `longest`.
-    An n-gram that reaches beyond its segment, into another or above the number of labels is shortened. Where each word
-    is longer than the number of labels, the beginning of one is masked.
+    An n-gram that reaches beyond its segment, into another or above the number of labels is shortened. Of a word that
+    is longer than the number of labels, as in text without spaces, each token is a word.
 
     Args:
         words_of_segments: the places of the tokens of each word of each segment.
         num_labels: how many tokens to choose.
         longest: the most words of an n-gram.
     """
-    beginnings = [(words, index) for words in words_of_segments for index in range(len(words))]
+    beginnings = []
+    for given in words_of_segments:
+        words = []
+        for word in given:
+            words += [word] if len(word) <= num_labels else [[place] for place in word]
+        beginnings += [(words, index) for index in range(len(words))]
     chosen: set[int] = set()
     order = _shuffled(len(beginnings), generator)
     for drawn in order:
@@ -372,9 +388,6 @@ def _ngram_places(
             if not chosen.isdisjoint(word) or len(chosen) + len(word) > num_labels:
                 break
             chosen.update(word)
-    if not chosen:
-        words, index = beginnings[order[0]]
-        chosen.update(words[index][:num_labels])
     return sorted(chosen)
 
 

@@ -154,17 +154,31 @@ def _read_csv(path: Path, infer_types: bool, delimiter: str | None) -> Dataset |
 
 
 def check_quotation_marks(path: Path, rows: Dataset) -> None:
-    """Refuses rows of which one holds others: the lines of a cell have the tabs of whole rows."""
+    """Refuses rows of which one holds others."""
     last = len(rows.column_names) - 1
     for number, row in enumerate(rows):
         for place, (name, cell) in enumerate(row.items()):
-            num_tabs = [line.count("\t") for line in cell.split("\n")] if isinstance(cell, str) else []
-            if len(num_tabs) > 1 and num_tabs == [last - place, *[last] * (len(num_tabs) - 2), place]:
+            if isinstance(cell, str) and _holds_rows(cell, place, last):
                 raise UserError(
                     f"{path}: column {name!r} of row {number} holds the lines that follow it, because a quotation "
                     f"mark is not closed: {textwrap.shorten(cell, 60, placeholder='…')!r}. Write the file as .jsonl, "
                     "or put each cell that has quotation marks between two, and its own twice."
                 )
+
+
+def _holds_rows(cell: str, place: int, last: int) -> bool:
+    """Whether the lines of a cell in column `place` have the tabs of rows whose last column is `last`.
+
+    The first line is the rest of its row, the last one the beginning of another row. A line that begins with a tab is
+    indented text, such as code.
+    """
+    first, *others = cell.split("\n")
+    if not others or any(line.startswith("\t") for line in others):
+        return False
+    num_tabs = [line.count("\t") for line in others]
+    is_first_whole = first.count("\t") == last - place
+    are_others_whole = all(number == last for number in num_tabs[:-1]) and num_tabs[-1] <= last
+    return last > 0 and is_first_whole and are_others_whole and "\t" in cell
 
 
 def _num_records(path: Path, sep: str, num_columns: int) -> int:

@@ -167,7 +167,10 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
         keep_text_as_text(tokenizer, is_saved=False)
         names = tokenizer.model_input_names
         if tokenizer.num_special_tokens_to_add() == 0:  # as `train_tokenizer` makes WordPiece
-            tokenizer.backend_tokenizer.post_processor = _post_processor(tokenizer.backend_tokenizer, template)
+            names_of_ends = (tokenizer.cls_token, tokenizer.sep_token)
+            tokenizer.backend_tokenizer.post_processor = _post_processor(
+                tokenizer.backend_tokenizer, template, *names_of_ends
+            )
             names = template.model_input_names
         elif not template.has_segments:
             names = [name for name in names if name != "token_type_ids"]
@@ -210,10 +213,16 @@ def _with_family_tokens(backend: Tokenizer, template: Template) -> Tokenizer:
     return made
 
 
-def _post_processor(backend: Tokenizer, template: Template) -> processors.TemplateProcessing:
-    """Writes a family's special tokens around one text or a pair."""
+def _post_processor(
+    backend: Tokenizer, template: Template, start: str = "[CLS]", end: str = "[SEP]"
+) -> processors.TemplateProcessing:
+    """Writes a family's special tokens, as a tokenizer calls them, around one text or a pair."""
+
+    def with_names(text: str) -> str:
+        return text.replace("[CLS]", start).replace("[SEP]", end)
+
     return processors.TemplateProcessing(
-        single=template.single,
-        pair=template.pair,
-        special_tokens=[(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+        single=with_names(template.single),
+        pair=with_names(template.pair),
+        special_tokens=[(token, backend.token_to_id(token)) for token in (start, end)],
     )

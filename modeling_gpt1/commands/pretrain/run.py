@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -233,13 +234,16 @@ class PretrainingRun:
         """Reads the first piece of each text, and checks that no file is in both."""
         name = self.corpus_args.dataset_name
         if name is not None:
+            split = self.corpus_args.validation_split
+            if split == self.corpus_args.train_split:
+                raise UserError(f"--train_split and --validation_split are both {split}. Pass two.")
             with opening(f"--dataset_name {name}"):
                 self.read_beginnings()
             return
         self.read_beginnings()
-        read = {file for source in self.corpus_args.train_files for file in find_files(source)}
+        read = {os.path.realpath(file) for source in self.corpus_args.train_files for file in find_files(source)}
         held_out = {file for source in self.corpus_args.validation_files for file in find_files(source)}
-        shared = read & held_out
+        shared = [file for file in held_out if os.path.realpath(file) in read]
         if shared:
             raise UserError(
                 f"{min(shared)} is in --train_files and in --validation_files. Leave it out of one of them."

@@ -2,6 +2,7 @@
 
 import pytest
 from support.families import make_family_tokenizer
+from support.refusals import refusal
 from transformers import AutoTokenizer, DistilBertConfig, LlamaConfig, RobertaConfig, T5Config
 
 from modeling_gpt1.families import FAMILIES, family_to_pretrain
@@ -101,3 +102,16 @@ def test_the_family_of_a_folder(tmp_path):
         found[name] = family_to_pretrain(str(tmp_path / name)).name
     # GPT-2's folders open as GPT-1 with GPT-2's options, GPT-3 is such a configuration.
     assert found == {**{name: name for name in FAMILIES}, "gpt2": "gpt1", "gpt3": "gpt1"}
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "gpt1-lstm"])
+def test_the_inner_size_is_four_times_the_width_that_is_given(name):
+    """As of GPT-1's own configuration, so that families of one size differ in nothing else."""
+    config = FAMILIES[name].make_config(hidden_size=24, num_hidden_layers=2, num_attention_heads=2)
+    inner = getattr(config, "n_inner", None) or getattr(config, "encoder_ffn_dim", None) or config.intermediate_size
+    assert inner == 96
+
+
+def test_bart_needs_a_layer_for_each_side():
+    message = refusal(FAMILIES["bart"].make_config, num_hidden_layers=1)
+    assert "`num_hidden_layers` is 1, but BART's encoder and decoder share them" in message

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
 from huggingface_hub.utils import filter_repo_objects
+from support.refusals import refusal
 
 from modeling_gpt1.commands import push as push_command
 from modeling_gpt1.hub import push
@@ -76,7 +77,7 @@ def test_what_is_never_pushed():
         *("x.joblib", "x.npz", "runs/x.npy", "training_args.bin", "sub/optimizer.pt", "rng_state.pth"),
         *("checkpoint-5/model.safetensors", "trial/checkpoint-7/model.safetensors"),
         *("eval_predictions.jsonl", "sub/eval_predictions_validation_matched.jsonl"),  # the user's texts
-        *("run.yaml", "parts/eval_run.yaml", ".netrc", "pytorch_model_fsdp_0/.metadata"),
+        *("run.yaml", "parts/eval_run.yaml", "evaluate_run-chck_1M.yaml", ".netrc", "pytorch_model_fsdp_0/.metadata"),
         *("events.out.tfevents.1.this-machine.2.0", "runs/Jan01_this-machine/events.out.tfevents.1.this-machine.2.0"),
     ]
     assert list(filter_repo_objects([*pushed, *kept], ignore_patterns=list(NEVER_PUSHED))) == pushed
@@ -93,7 +94,7 @@ class Hub:
         self.asked.append(private)
         return SimpleNamespace(repo_id=repo_id)
 
-    def repo_info(self, repo_id):
+    def repo_info(self, repo_id, token):
         return SimpleNamespace(private=self.is_private)
 
 
@@ -104,12 +105,15 @@ def test_who_sees_a_repository_is_the_owners_choice(words, is_private, asked, tm
     """False would make it public, also where an organisation's are private."""
     hub, uploads = Hub(is_private), []
     monkeypatch.setattr(push_command, "hf_api", lambda: hub)
+    monkeypatch.setattr(push, "hf_api", lambda: hub)
     monkeypatch.setattr(push_command, "upload", lambda *args, **options: uploads.append(args))
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     command = [str(tmp_path), "--repo_id", "me/x", *words]
     if words and not is_private:
-        with pytest.raises(PushError, match="was there before, and everybody sees it. Make it private first"):
-            push_command.main(command)
+        message = refusal(push_command.main, command)
+        assert message == (
+            "me/x was there before, and everybody sees it. Make it private first, or leave `--private` out."
+        )
         assert uploads == []
     else:
         push_command.main(command)

@@ -8,9 +8,10 @@ from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 
 
 class Terminate(TrainerCallback):
-    """Does what SIGTERM does after its period of grace, at an event of the third update."""
+    """Does what SIGTERM does after its period of grace, at an event when there were `step` updates."""
 
-    def __init__(self, trainer, event: str):
+    def __init__(self, trainer, event: str, step: int = 2):
+        self.step = step
         (self.manager,) = (
             callback.jit_manager
             for callback in trainer.callback_handler.callbacks
@@ -19,7 +20,7 @@ class Terminate(TrainerCallback):
         setattr(self, event, self.ask)
 
     def ask(self, args, state, control, **kwargs):
-        if state.global_step == 2:
+        if state.global_step == self.step:
             self.manager.is_checkpoint_requested = True
 
 
@@ -64,3 +65,25 @@ def test_a_run_that_is_not_terminated_says_so(tmp_path):
     trainer.train()
     assert not trainer.is_terminated
     assert trainer.state.global_step == 9
+
+
+def test_a_run_that_is_terminated_in_its_last_update_is_whole(tmp_path):
+    whole = make_trainer(tmp_path / "whole", EPOCHS)
+    whole.train()
+    ended = make_trainer(tmp_path / "ended", EPOCHS, enable_jit_checkpoint=True)
+    ended.add_callback(Terminate(ended, "on_step_begin", step=8))
+    ended.train()
+    logs = [without_times(trainer.state.log_history) for trainer in (ended, whole)]
+    assert logs[0] == logs[1]
+    assert [record["step"] for record in logs[0] if "eval_loss" in record] == [4, 8, 9]
+    assert ended.state.best_global_step == whole.state.best_global_step
+
+
+def test_a_trainer_that_was_terminated_trains_again_as_if_it_had_not_been(tmp_path):
+    trainer = make_trainer(tmp_path, EPOCHS, enable_jit_checkpoint=True)
+    trainer.add_callback(Terminate(trainer, "on_step_begin", step=1))
+    trainer.train()
+    assert trainer.is_terminated
+    trainer.train(resume_from_checkpoint="auto")
+    assert not trainer.is_terminated
+    assert [log["step"] for log in trainer.state.log_history if "eval_loss" in log] == [4, 8, 9]

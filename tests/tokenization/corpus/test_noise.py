@@ -1,9 +1,11 @@
 """Batches of the other families' pre-training: literal batches, shares of masks, and what the noise depends on."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
 import torch
+from support.refusals import refusal
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForLanguageModeling
 
@@ -238,8 +240,12 @@ def test_an_ngram_that_reaches_another_is_shortened(monkeypatch):
     assert noise._ngram_places(words, 3, 3, torch.Generator()) == [0, 1, 2]
 
 
-def test_of_a_word_that_is_longer_than_the_labels_the_beginning_is_masked():
-    assert noise._ngram_places([[[1, 2, 3, 4, 5, 6]]], 2, 3, torch.Generator()) == [1, 2]
+def test_of_a_word_that_is_longer_than_the_labels_each_token_may_be_masked():
+    """Text without spaces is one word: its beginning alone would be learnt."""
+    generator = torch.Generator()
+    drawn = [noise._ngram_places([[[1, 2, 3, 4, 5, 6]]], 2, 3, generator) for _ in range(60)]
+    assert {len(places) for places in drawn} == {2}
+    assert {place for places in drawn for place in places} == {1, 2, 3, 4, 5, 6}
 
 
 def test_a_row_of_one_word_has_a_label(tokenizer):
@@ -252,6 +258,7 @@ def test_a_row_of_one_word_has_a_label(tokenizer):
     ("tokens", "ids", "words"),
     [
         (["##", "Ġmarket", "ing", "Ġa"], [0, 1, 2, 3], [[0], [1, 2], [3]]),  # byte-level, learnt from Markdown
+        (["Ġ", "mar", "ket", "Ċ", "ĊĊ"], [1, 2, 3, 1, 4, 2], [[0, 1], [2], [3], [4], [5]]),  # lines of byte-level text
         (["market", "##ing", "##s", "Ġ"], [0, 1, 3, 0], [[0, 1], [2], [3]]),  # WordPiece
     ],
 )
@@ -353,3 +360,21 @@ def test_the_default_noise_is_permutation_and_infilling(tokenizer):
 def test_another_noise_is_refused(tokenizer, given, told):
     with pytest.raises(ValueError, match=f"`noise` is {told}, but it must be one or several of permutation, rotation"):
         bart(tokenizer, *given)
+
+
+def test_random_segments_need_blocks(tokenizer):
+    collator = COLLATORS["bert"](tokenizer, 0, [])
+    message = refusal(collator, [{"input_ids": [row, 8, 9, 10]} for row in range(20)])
+    assert "`blocks` is empty" in message
+
+
+def test_without_a_known_full_stop_a_text_is_one_sentence(tokenizer, monkeypatch):
+    """Else it would end at each unknown token."""
+    collator = COLLATORS["bart"](tokenizer, 0, [], noise=["permutation"])
+    assert collator.full_stop_id == tokenizer(".", add_special_tokens=False)["input_ids"][-1]
+    unknown = {"input_ids": [tokenizer.unk_token_id]}
+    without = copy.deepcopy(tokenizer)
+    monkeypatch.setattr(type(without), "__call__", lambda *args, **options: unknown)
+    collator = COLLATORS["bart"](without, 0, [], noise=["permutation"])
+    ids = [5, tokenizer.unk_token_id, 6, tokenizer.unk_token_id, 7]
+    assert collator([{"input_ids": ids}])["input_ids"][0, 1:-1].tolist() == ids

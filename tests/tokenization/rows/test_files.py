@@ -176,6 +176,10 @@ def test_a_quotation_mark_that_joins_lines_of_a_file_of_tabs_is_refused(tmp_path
     message = refusal(read_file, path)
     assert "column 'body' of row 0 holds the lines that follow it" in message
     assert "Write the file as .jsonl" in message
+    path.write_text('one\ttwo\tlabel\n"foo is\tbar\t1\nbaz\tqux "quux" is\t0\nx\ty\t1\n', encoding="utf-8")
+    assert "column 'one' of row 0 holds the lines" in refusal(read_file, path)  # it is closed in another column
+    path.write_text('label\tbody\n1\t"def f():\n\treturn 1"\n0\tyo\n', encoding="utf-8")  # negative control
+    assert read_file(path)["body"][:] == ["def f():\n\treturn 1", "yo"]
     path.write_text('body\tlabel\n"def f():\n\treturn 1\n"\t1\nyo\t0\n', encoding="utf-8")  # negative control
     assert read_file(path)["body"][:] == ["def f():\n\treturn 1\n", "yo"]
 

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 from support.refusals import refusal
+from support.tiny import byte_level
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, TokenizersBackend
 
@@ -82,3 +83,12 @@ def test_a_tokenizer_without_the_special_tokens_of_a_family_is_refused():
 
 def test_a_tokenizer_with_control_tokens_is_refused(tiny_tokenizer):
     assert "tokenizer of a pre-trained GPT-1" in refusal(family_tokenizer, tiny_tokenizer, "bert")
+
+
+def test_a_tokenizer_with_special_tokens_of_other_names_gets_the_form_of_the_family():
+    """As a byte-level one has that was learnt, with tokens added to it."""
+    tokenizer = byte_level(["the old farmer"])
+    names = {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>", "pad_token": "<pad>"}
+    tokenizer.add_special_tokens(names)
+    made = family_tokenizer(tokenizer, "roberta")
+    assert made.convert_ids_to_tokens(made("the")["input_ids"]) == ["<s>", *tokenizer.tokenize("the"), "</s>"]
