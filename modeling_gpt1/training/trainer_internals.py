@@ -192,7 +192,7 @@ class ResumableTrainer(Trainer):
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EarlyStoppingCallback) and self._patience is not None:
                 callback.early_stopping_patience = self._patience  # a checkpoint has that of the run before
-        settings = self._settings()
+        settings = self._settings()  # of a new run, too: what no checkpoint could keep fails now
         if self._checkpoint is None:
             return
         checkpoint.read_unsaved_weights(self, self._checkpoint)  # again: `model_init` may have made a new model

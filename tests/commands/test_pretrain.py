@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -645,7 +646,7 @@ def test_a_longer_run_that_was_killed_after_its_last_checkpoint_writes_its_model
 
 def test_a_new_run_without_an_update_is_not_finished():
     args = GPT1PretrainingArguments("out", use_cpu=True)
-    callback = RunCallback([], None, parser_of("pretrain"))
+    callback = RunCallback(Mock(), [], None, parser_of("pretrain"))
     said = refusal(callback.on_train_begin, args, TrainerState(max_steps=0), None)
     assert said == "The run would make no update. Pass --num_train_epochs or --max_steps above 0."
 
