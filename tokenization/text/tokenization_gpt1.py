@@ -302,7 +302,8 @@ def open_tokenizer(name_or_path: str | os.PathLike, trust_remote_code: bool = Fa
         )
     if _is_of_gpt1(name_or_path):
         return GPT1Tokenizer.from_pretrained(name_or_path)
-    tokenizer = AutoTokenizer.from_pretrained(name_or_path, trust_remote_code=trust_remote_code)
+    consent = {"trust_remote_code": trust_remote_code}
+    tokenizer = AutoTokenizer.from_pretrained(name_or_path, **consent)
     pad_with_end_of_text(tokenizer)
     keep_text_as_text(tokenizer)
     return tokenizer
