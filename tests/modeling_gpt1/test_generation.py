@@ -249,6 +249,7 @@ def test_generation_from_embeddings_past_the_positions_is_refused_before_it_begi
 
 def test_ids_beside_embeddings_are_counted_once(model):
     embedded = {"inputs_embeds": model.get_input_embeddings()(PROMPTS[1][None])}
+    embedded["attention_mask"] = torch.ones(1, 7, dtype=torch.long)  # of 5.17 it would be as long as the ids
     assert model.generate(PROMPTS[1][None, :1], **embedded, max_new_tokens=17, do_sample=False).shape == (1, 18)
     message = refusal(model.generate, PROMPTS[1][None, :1], **embedded, max_new_tokens=18, do_sample=False)
     assert "A prompt of 7 tokens may become 25 (" in message
