@@ -245,13 +245,15 @@ def settings_of(args: TrainingArguments, rows: Any = None, evaluated_rows: Any =
     """The settings that a resume compares, with fingerprints of the rows if they are a `Dataset`."""
     given = {name: getattr(args, name, None) for name in SETTINGS}
     settings = json.loads(json.dumps(given, default=plain_numbers))  # enumerations become texts
-    given_rows = {"train_dataset": rows, "eval_dataset": evaluated_rows}
+    data_sets = {"train_dataset": rows}
     if isinstance(evaluated_rows, dict):  # several data sets by their names
-        del given_rows["eval_dataset"]
-        given_rows |= {f"eval_dataset {name}": of_name for name, of_name in evaluated_rows.items()}
-    for name, of_name in given_rows.items():
-        if isinstance(of_name, Dataset) and len(of_name) > 0:
-            settings[name] = fingerprint_of(of_name)
+        for name, data_set in evaluated_rows.items():
+            data_sets[f"eval_dataset {name}"] = data_set
+    else:
+        data_sets["eval_dataset"] = evaluated_rows
+    for name, data_set in data_sets.items():
+        if isinstance(data_set, Dataset) and len(data_set) > 0:
+            settings[name] = fingerprint_of(data_set)
     if args.metric_for_best_model is not None:
         score = args.metric_for_best_model.removeprefix("eval_")
         settings["best_by"] = f"{'highest' if args.greater_is_better else 'lowest'} {score}"
