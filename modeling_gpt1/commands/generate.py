@@ -60,18 +60,19 @@ class GenerationArguments(OpenedModel):
         if not 0 < self.top_p <= 1:
             raise UserError(f"--top_p is {self.top_p}. Pass a number above 0, up to 1.")
         if self.num_beams > 1:
-            most, how = self.num_beams, f"--num_beams {self.num_beams}"
+            self._check_number_of_texts(self.num_beams, f"--num_beams {self.num_beams}")
         elif self.temperature == 0:
-            most, how = 1, "--temperature 0, which always writes the same text"
-        else:
-            most, how = self.num_return_sequences, ""
+            self._check_number_of_texts(1, "--temperature 0, which always writes the same text")
+        self._check_chat()
+        self.stop = [string.replace(r"\n", "\n") for string in self.stop]
+
+    def _check_number_of_texts(self, most: int, how: str) -> None:
+        """Refuses more texts for a prompt than there are without sampling."""
         if self.num_return_sequences > most:
             raise UserError(
                 f"--num_return_sequences is {self.num_return_sequences}, but there is at most {most} with {how}. Pass "
                 "that, or sample: a --temperature above 0 without --num_beams."
             )
-        self._check_chat()
-        self.stop = [string.replace(r"\n", "\n") for string in self.stop]
 
     def _check_chat(self) -> None:
         """Refuses flags that do not go with a chat, or that need one."""
