@@ -6,8 +6,9 @@ r"""Evaluates causal language models with lm-evaluation-harness, on the hub's ro
     gpt1 evaluate --model out/babylm --data_dir evaluation_data/full_eval --tasks babylm babylm_aoa
 
 For a model the output folder gets results.json in the harness's own format, and table.md with standard errors
-and chance; for checkpoints results-<updates>.json of each, curves.json and curves.png. Needs the extra `eval`. See
-docs/evaluate.md and docs/babylm.md.
+and chance; for checkpoints results-<updates>.json of each, curves.json and curves.png. The settings stand in
+evaluate_run.yaml, of checkpoints in evaluate_run-checkpoints.yaml. Needs the extra `eval`. See docs/evaluate.md and
+docs/babylm.md.
 """
 
 import json

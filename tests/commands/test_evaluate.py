@@ -67,6 +67,7 @@ def test_the_checkpoints_of_a_run(save_model, data_dir, tmp_path):
             results = json.loads((output / f"results-{point['step']}.json").read_text())
             assert results["results"][curve["task"]][f"{curve['metric']},none"] == point["value"]
     assert (output / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    assert "checkpoints: " in (output / "evaluate_run-checkpoints.yaml").read_text()
 
 
 def test_a_task_with_dollars_is_no_formula(tmp_path):

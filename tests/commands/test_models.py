@@ -5,6 +5,7 @@ import json
 import pytest
 from datasets.exceptions import DatasetsError
 
+from modeling_gpt1.commands import models
 from modeling_gpt1.commands.models import opening
 from modeling_gpt1.commands.zero_shot import ScoringArguments
 from tokenization.errors import UserError
@@ -38,3 +39,12 @@ def test_a_model_of_an_unknown_type_or_with_its_own_code_is_refused(content, rea
         ScoringArguments(model=str(tmp_path)).models()
     assert str(told.value).startswith(f"--model {tmp_path} cannot be opened: ")
     assert reason in str(told.value)
+
+
+def test_a_model_keeps_the_name_by_which_it_was_asked_for(tmp_path, save_model):
+    save_model(tmp_path / "run")
+    save_model(tmp_path / "run" / "chck_1M")
+    words = [str(tmp_path / "run"), "--revision", "chck_1M", "--device", "cpu"]
+    args = models.read_with_model("serve", words, writes_file=False)
+    assert args.model == str(tmp_path / "run" / "chck_1M")
+    assert args.asked_model == str(tmp_path / "run")

@@ -15,6 +15,7 @@ from transformers import AutoTokenizer
 from modeling_gpt1 import NOVELS, GPT1ForCausalLM, word_surprisals
 from modeling_gpt1.commands import surprisal, zero_shot
 from modeling_gpt1.commands.entry import main
+from modeling_gpt1.families import FAMILIES
 from modeling_gpt1.storage.locking import writer_of_new_file
 from tokenization import GPT1Tokenizer
 from tokenization.errors import UserError
@@ -179,4 +180,5 @@ def test_the_tokenizers_own_code_runs_with_the_users_consent(monkeypatch, tmp_pa
         assert "stop" in refusal(surprisal.main, words)
         scoring = zero_shot.ZeroShotArguments(model=str(tmp_path), device="cpu", trust_remote_code=bool(consent))
         assert "stop" in refusal(scoring.load_scorer, str(tmp_path))
-    assert [options["trust_remote_code"] for options in asked] == [False, False, True, True]
+        assert "stop" in refusal(FAMILIES["gpt1"].open_tokenizer, str(tmp_path), bool(consent))
+    assert [options["trust_remote_code"] for options in asked] == [False] * 3 + [True] * 3

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
 from huggingface_hub.utils import filter_repo_objects
+from support.finetuning import make_finetuning_trainer
 from support.refusals import refusal
+from transformers import Trainer
 
 from modeling_gpt1.commands import push as push_command
 from modeling_gpt1.hub import push
@@ -119,3 +121,17 @@ def test_who_sees_a_repository_is_the_owners_choice(words, is_private, asked, tm
         push_command.main(command)
         assert len(uploads) == 1
     assert hub.asked == [asked]
+
+
+@pytest.mark.parametrize("is_private", [True, False])
+def test_a_run_that_asks_for_a_private_repository_uploads_to_no_public_one(is_private, tmp_path, monkeypatch):
+    trainer = make_finetuning_trainer("classification", tmp_path, 8, 1, hub_private_repo=True)
+    trainer.hub_model_id = "me/x"
+    monkeypatch.setattr(Trainer, "init_hf_repo", lambda self, **options: None)
+    monkeypatch.setattr(push, "hf_api", lambda: Hub(is_private))
+    if is_private:
+        trainer.init_hf_repo(is_trained=True)
+    else:
+        message = refusal(trainer.init_hf_repo, is_trained=True)
+        assert "me/x was there before, and everybody sees it" in message
+        assert "leave `hub_private_repo` out" in message

@@ -747,3 +747,17 @@ def test_metrics_that_were_cut_are_written_anew(tmp_path):
     trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1, max_steps=1)
     trainer.save_metrics("eval", {"eval_loss": 0.5})
     assert json.loads((tmp_path / "all_results.json").read_text(encoding="utf-8")) == {"eval_loss": 0.5}
+
+
+@pytest.mark.parametrize("is_one", [True, False], ids=["one", "several"])
+def test_other_rows_to_evaluate_are_noticed(is_one, tmp_path):
+    args = modeling_gpt1.GPT1TrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+
+    def settings(label):
+        rows = datasets.Dataset.from_list([{"text": "a", "label": label}])
+        same = datasets.Dataset.from_list([{"text": "b", "label": 0}])
+        return checkpoints.settings_of(args, None, rows if is_one else {"matched": rows, "other": same})
+
+    assert checkpoints.is_best_comparable(settings(0), settings(0))
+    assert not checkpoints.is_best_comparable(settings(0), settings(1))
+    assert checkpoints.is_best_comparable({}, settings(1))  # of a checkpoint that was written before
