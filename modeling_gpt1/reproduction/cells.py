@@ -17,6 +17,7 @@ import yaml
 from tokenization import Task, get_task, load_task
 from tokenization.errors import UserError
 from tokenization.rows.labels import are_all_labelled
+from tokenization.rows.task_files import folders_of_task
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
@@ -251,7 +252,10 @@ def tasks_of(arguments: ReproduceArguments) -> list[str]:
 
 
 def data_of(arguments: ReproduceArguments, task: Task) -> dict[str, str] | str:
-    return data_fingerprint(arguments.data_dir, tuple(dict.fromkeys((task.name, task.folder or task.name))))
+    """Name and checksum of each file of a task, or "hub"."""
+    if arguments.data_dir is None:
+        return "hub"
+    return data_fingerprint(tuple(folders_of_task(task, Path(arguments.data_dir))))
 
 
 def zero_shot_cells(arguments: ReproduceArguments) -> Iterator[Cell]:

@@ -62,12 +62,9 @@ def model_fingerprint(model: str) -> str:
 
 
 @cache
-def data_fingerprint(data_dir: str | None, folders: tuple[str, ...]) -> dict[str, str] | str:
-    """Name and checksum of each file of a task, or "hub"."""
-    if data_dir is None:
-        return "hub"
-    candidates = [*(Path(data_dir, folder) for folder in folders), Path(data_dir)]
-    for folder in candidates:
+def data_fingerprint(folders: tuple[Path, ...]) -> dict[str, str]:
+    """Name and checksum of each file of the first folder that has files."""
+    for folder in folders:
         files = sorted(path for path in folder.glob("*") if path.is_file())
         if files:
             return {path.name: checksum_of_file(path) for path in files}

@@ -30,8 +30,9 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
 
     Args:
         task: a name for `get_task`, or a Task.
-        data_dir: folder with a file per split, such as train.jsonl (.jsonl, .jsonl.gz, .csv or .parquet), or a folder
-            that holds such a folder under the task's name. Default: download from the hub by `datasets`.
+        data_dir: folder with a file per split, such as train.jsonl (.jsonl, .jsonl.gz, .csv or .parquet), or with the
+            files as the hub names them (train-00000-of-00001.parquet and so on), or a folder that holds such a folder
+            under the task's name or the name of its configuration on the hub. Default: download by `datasets`.
 
     Labels become class or choice ids (int64), or numbers (float32) for regression. Only test splits may lack labels,
     in some rows or in all; they keep every row of their file.
@@ -78,9 +79,7 @@ def _from_hub(task: Task) -> dict[str, Parts]:
 
 
 def _from_folder(task: Task, data_dir: Path) -> dict[str, Parts]:
-    # The task's own folder comes first: a parent of many data sets may hold a train file of its own.
-    names = dict.fromkeys((task.name, task.folder or task.name))
-    folders = [*(data_dir / name for name in names), data_dir]
+    folders = folders_of_task(task, data_dir)
     for folder in folders:
         files = {split: _files_of_split(folder, task, split) for split in task.splits}
         if any(files.values()):
@@ -90,6 +89,13 @@ def _from_folder(task: Task, data_dir: Path) -> dict[str, Parts]:
         f"No file of task {task.name!r} was found in {', '.join(map(str, folders))}. Put at least one of its splits "
         f"there, or pass another `data_dir`: files named {', '.join(stems)}, each ending in {', '.join(TASK_FILES)}."
     )
+
+
+def folders_of_task(task: Task, data_dir: Path) -> list[Path]:
+    """Where `load_task` looks for the task's files, in this order; the first folder that has some of them counts."""
+    # The task's own folder comes first: a parent of many data sets may hold a train file of its own.
+    names = dict.fromkeys(filter(None, (task.name, task.folder, task.hub_config)))
+    return [*(data_dir / name for name in names), data_dir]
 
 
 def _read_parts(paths: list[Path], task: Task) -> Parts:
@@ -109,15 +115,31 @@ def _files_of_split(folder: Path, task: Task, split: str) -> list[Path]:
 
 
 def _find_files(folder: Path, stems: list[str]) -> list[Path]:
-    """A file for each stem; none if one of them is missing."""
+    """The files of all stems; none if one of them has no file."""
     found = []
     for stem in stems:
-        paths = [folder / f"{stem}{ending}" for ending in TASK_FILES]
-        existing = [path for path in paths if path.is_file()]
-        if not existing:
+        files = _file_or_shards(folder, stem)
+        if not files:
             return []
-        found.append(existing[0])
+        found += files
     return found
+
+
+def _file_or_shards(folder: Path, stem: str) -> list[Path]:
+    """The file of this name, or the files into which the hub divides such a one, in their order."""
+    for ending in TASK_FILES:
+        path = folder / f"{stem}{ending}"
+        if path.is_file():
+            return [path]
+    shards = sorted(folder.glob(f"{stem}-?????-of-?????*.parquet"))
+    if shards:
+        total = shards[0].name.partition("-of-")[2][:5]
+        if len(shards) != int(total):
+            raise UserError(
+                f"{folder} has {len(shards)} of the {int(total)} files {stem}-00000-of-{total}.parquet and so on. "
+                "Download all of them, and remove those of other downloads."
+            )
+    return shards
 
 
 def task_rows(rows: Dataset, task: Task, split: str, source: str) -> Dataset:

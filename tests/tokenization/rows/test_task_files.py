@@ -32,6 +32,27 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, ending, folder):
     assert splits["train"].features["label"] == datasets.Value("int64")
 
 
+def test_files_as_the_hub_names_them_are_found(tmp_path):
+    """Of `hf download nyu-mll/glue` and `hf download ehovy/race`: a folder per configuration, a split in parts."""
+    glue = tmp_path / "glue" / "sst2"
+    for number in (1, 0, 2):
+        write_rows(glue / f"train-{number:05}-of-00003.parquet", films(number % 2))
+    write_rows(glue / "validation-00000-of-00001-0123456789abcdef.parquet", films(1))
+    splits = load_task("sst2", tmp_path / "glue")
+    assert {split: rows["label"][:] for split, rows in splits.items()} == {"train": [0, 1, 0], "validation": [1]}
+    for config, number in (("middle", 1), ("high", 2), ("all", 3)):
+        write_rows(tmp_path / "race" / config / "test-00000-of-00001.parquet", [race_row(number, answer="B")])
+    articles = [load_task(name, tmp_path / "race")["test"]["article"][0] for name in ("race-middle", "race-high", "race")]
+    assert articles == ["Article 1.", "Article 2.", "Article 3."]
+
+
+def test_a_download_that_lacks_a_part_of_a_split_is_refused(tmp_path):
+    for number in (0, 2):
+        write_rows(tmp_path / f"train-{number:05}-of-00003.parquet", films(1))
+    told = f"{tmp_path} has 2 of the 3 files train-00000-of-00003.parquet and so on", "Download all of them"
+    check_refused(lambda: load_task("sst2", tmp_path), *told)
+
+
 def test_mnli_has_two_validation_splits(tmp_path):
     names = ("train", "validation_matched", "validation_mismatched", "test_matched")
     for number, split in enumerate(names):
