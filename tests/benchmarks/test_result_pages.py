@@ -162,8 +162,8 @@ def test_the_sentence_on_pretraining_has_the_measured_effect(task, name):
     assert f"{lead:.1f} points" in readme
     leads = [effect_of(report_of(name_of_task), "n-grams")["difference"] for name_of_task in ("sst2", "story_cloze")]
     sentence = (
-        "In three, the pre-trained model's lead over a linear model of n-grams and words in common is {:.1f} points and "
-        "{:.1f} points"
+        "In three, the pre-trained model's lead over a linear model of n-grams and words in common is {:.1f} points "
+        "and {:.1f} points"
     )
     assert f"{sentence.format(*leads)}, which is within the error." in readme
     (row,) = rows_of_table("worth", pages.TASKS[task])
@@ -198,6 +198,16 @@ def report_of(task: str) -> dict:
     return report
 
 
+def test_the_sentence_without_the_auxiliary_objective_has_the_measured_effects():
+    worth = []
+    for task in ("sst2", "story_cloze"):
+        found, _ = in_three_and_six_epochs(task)
+        sides = found.scores(task, "without_auxiliary"), found.scores(task, "without_pretraining")
+        worth.append(difference(*sides).value)
+    sentence = "Without the auxiliary objective on either side it is worth {:.1f} and {:.1f}, "
+    assert sentence.format(*worth) in text_of_readme()
+
+
 def test_ngrams_are_ahead_on_stsb_and_snli():
     leads = []
     for task in ("stsb", "snli"):
@@ -206,8 +216,8 @@ def test_ngrams_are_ahead_on_stsb_and_snli():
         assert high < 0
         leads.append((f"{-effect['difference']:.1f}", f"{-high:.1f} to {-low:.1f}"))
     (on_stsb, of_stsb), (on_snli, of_snli) = leads
-    first = "**On STS-B a linear model of n-grams and of the words that both sentences have is ahead of the Transformer by "
-    first += f"{on_stsb} points "
+    first = "**On STS-B a linear model of n-grams and of the words that both sentences have is ahead of the "
+    first += f"Transformer by {on_stsb} points "
     first += f"(95 % interval {of_stsb}), on SNLI by {on_snli} points ({of_snli}). On the other three tasks"
     assert first in text_of("paper.md")
     sentence = f"On SNLI that linear model is ahead by {on_snli}, on STS-B by {on_stsb}: [the paper's experiments]"

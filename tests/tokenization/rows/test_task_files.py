@@ -42,8 +42,8 @@ def test_files_as_the_hub_names_them_are_found(tmp_path):
     assert {split: rows["label"][:] for split, rows in splits.items()} == {"train": [0, 1, 0], "validation": [1]}
     for config, number in (("middle", 1), ("high", 2), ("all", 3)):
         write_rows(tmp_path / "race" / config / "test-00000-of-00001.parquet", [race_row(number, answer="B")])
-    articles = [load_task(name, tmp_path / "race")["test"]["article"][0] for name in ("race-middle", "race-high", "race")]
-    assert articles == ["Article 1.", "Article 2.", "Article 3."]
+    tests = [load_task(name, tmp_path / "race")["test"] for name in ("race-middle", "race-high", "race")]
+    assert [rows["article"][0] for rows in tests] == ["Article 1.", "Article 2.", "Article 3."]
 
 
 def test_a_download_that_lacks_a_part_of_a_split_is_refused(tmp_path):
