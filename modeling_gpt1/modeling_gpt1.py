@@ -231,8 +231,9 @@ class GPT1Attention(nn.Module):
         value = value.view(head_shape).transpose(1, 2)
         if past_key_values is not None:
             past_and_new = past_key_values.update(key, value, self.layer_idx, kwargs=kwargs)
-            # In a window of 1 a token sees only itself, but transformers' cache drops nothing then.
-            if self.sliding_window != 1:
+            # In a window of 1 a token sees only itself, and so says the mask for a sliding layer of the cache. But the
+            # layer itself drops nothing then.
+            if self.sliding_window != 1 or not past_key_values.layers[self.layer_idx].is_sliding:
                 key, value = past_and_new
 
         attention_function: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
@@ -602,6 +603,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.transformer = self.decoder_class(config)
         self.lm_head = GPT1LMHead(config.hidden_size, config.vocab_size, bias=False)
+        self.loss_type = "ForCausalLM"  # makes Trainer count shifted labels, whatever the name of a subclass
         self.post_init()
 
     @can_return_tuple

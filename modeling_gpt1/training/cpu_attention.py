@@ -57,7 +57,9 @@ def cpu_attention_forward(
     """
     sees_past_only = kwargs.get("is_causal") is True or attention_mask is None
     is_self_attention = query.shape[2] == key.shape[2] and kwargs.get("is_causal") is not False
-    has_mask_of_blocks = attention_mask is None or attention_mask.dtype == torch.bool
+    has_mask_of_blocks = attention_mask is None or (
+        attention_mask.dtype == torch.bool and attention_mask.shape[2:] == (query.shape[2], key.shape[2])
+    )
     if not (_prefers_blocks(query, dropout) and is_self_attention and has_mask_of_blocks):
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs

@@ -298,6 +298,28 @@ def test_trainers_smoothed_loss_is_that_of_the_next_token(tiny_model, tmp_path, 
     close(loss, expected, 1e-6)
 
 
+@pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1LSTMForCausalLM])
+def test_a_subclass_of_any_name_trains_on_the_mean_over_its_targets(tiny_model, tmp_path, model_class):
+    """Trainer counts the targets of an update by the class's name, if the model does not say what its loss is."""
+
+    class Storyteller(model_class):
+        pass
+
+    model, ids = tiny_model(Storyteller), random_ids(8, 5)
+    args = TrainingArguments(
+        str(tmp_path),
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        num_train_epochs=1,
+        learning_rate=0,
+        report_to="none",
+        use_cpu=True,
+    )
+    expected = model(ids, labels=ids).loss.item()
+    trained = Trainer(model, args, train_dataset=[{"input_ids": row, "labels": row} for row in ids]).train()
+    assert trained.training_loss == pytest.approx(expected, rel=1e-5)
+
+
 def test_checkpointing_behind_preceding_tokens_is_refused(tiny_model):
     model = tiny_model(GPT1ForCausalLM)
     with torch.no_grad():

@@ -13,6 +13,7 @@ from support.refusals import refusal
 from support.tensors import close, random_ids
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from transformers import (
+    DynamicCache,
     GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
@@ -243,6 +244,16 @@ def test_training_compiles_to_one_graph_and_with_checkpointing_is_the_same(tiny_
 
 
 # ---- Caches and generation
+
+
+@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("knows_the_layers", [True, False])
+def test_calls_that_share_a_dynamic_cache_are_one_call(tiny_model, window, knows_the_layers):
+    """Also in the cache of someone who does not tell it which layers are banded, and which keeps all tokens."""
+    model = tiny_model(GPT1ForCausalLM, **{**GPT3, "sliding_window": window})
+    ids, cache = random_ids(2, 9), DynamicCache(config=model.config if knows_the_layers else None)
+    parts = [model(part, past_key_values=cache, use_cache=True).logits for part in ids.split([4, 1, 4], dim=1)]
+    close(torch.cat(parts, dim=1), model(ids, use_cache=False).logits)
 
 
 @pytest.fixture

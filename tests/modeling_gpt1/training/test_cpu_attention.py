@@ -179,6 +179,18 @@ def test_an_attention_that_is_not_causal_is_left_to_torch(tiny_model, monkeypatc
     assert not torch.equal(first, second)  # torch drops, too
 
 
+def test_a_mask_of_keys_is_left_to_torch(tiny_model, monkeypatch):
+    """[B, 1, 1, T], which hides the same keys from all queries; 200 tokens are two blocks of queries."""
+    calls = count_calls(monkeypatch)
+    model = tiny_model(GPT1ForCausalLM, attn_pdrop=0.1, max_position_embeddings=200).train()
+    choose_cpu_attention(model, "cpu")
+    mask = torch.arange(200)[None, None, None] != 3
+    assert model(torch.arange(200)[None] % 30, attention_mask=mask).logits.isfinite().all()
+    assert calls == []
+    assert model(torch.arange(200)[None] % 30, attention_mask=mask & causal_mask(200)).logits.isfinite().all()
+    assert len(calls) == model.config.num_hidden_layers
+
+
 def test_the_state_of_the_generator_decides_the_mask(tiny_model):
     model = tiny_model(GPT1ForCausalLM, attn_pdrop=0.5).train()
     choose_cpu_attention(model, "cpu")
