@@ -661,7 +661,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         if labels is not None:
             check_targets(labels, input_ids if inputs_embeds is None else inputs_embeds, self.config.vocab_size)
             is_target = labels[:, 1:] != IGNORED_LABEL
-            targets = read_labels(hidden_states, labels, plan)
+            targets = read_labels(hidden_states, labels, plan, is_packed=packed is not None)
             loss, losses_of_lm = self._lm_loss(targets, len(labels), count_items(is_target, num_items_in_batch))
             if not self.training:
                 example_losses = torch.stack([losses_of_lm, is_target.sum(1)], dim=1)

@@ -523,10 +523,11 @@ def predicted_places(
     return targets, sources.index_select(0, targets)
 
 
-def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, plan: Plan | None) -> Targets:
+def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, plan: Plan | None, is_packed: bool) -> Targets:
     """The targets of a language model's `labels [B, T]` without −100; each of the B is an example.
 
-    A plan has their places, also if its tokens were not packed; labels of −100 there get the weight 0.
+    `hidden_states` are those of all tokens `[B, T, D]`, or with `is_packed` of the plan's alone `[1, N, D]`. A plan
+    has the places of the targets either way; labels of −100 there get the weight 0.
     """
     if plan is None:
         places = torch.arange(labels.numel(), device=labels.device).view_as(labels)[:, 1:]
@@ -540,7 +541,6 @@ def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, plan: Pla
         sources = plan.target_sources
     else:
         places = plan.token_index.index_select(0, plan.target_tokens)
-        is_packed = hidden_states.shape[:2] != labels.shape
         sources = plan.target_sources if is_packed else places - 1
     ids = labels.flatten().index_select(0, places)
     return Targets(
