@@ -7,6 +7,7 @@ Neural Network Based Conversational Agents": a token before each turn, and the s
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -18,14 +19,15 @@ ROLES = ("system", "user", "assistant")
 # The first speaks for the model and has its persona, the second for the user.
 SPEAKER_TOKENS = {"speaker1_token": "<speaker1>", "speaker2_token": "<speaker2>"}
 
-# A persona, as the content of a system message, stands before the first turn. A reply begins with the delimiter, as
-# the choices of the traversal "multiple_choice" do.
+# A persona, as the content of system messages, stands before the first turn. A reply begins with the delimiter, as the
+# choices of the traversal "multiple_choice" do.
 CHAT_TEMPLATE = (
     "{{ '[s]' }}"
     "{% for message in messages %}"
     "{% if message['role'] == 'user' %}{{ '<speaker2>' }}"
     "{% elif message['role'] == 'assistant' %}{{ '<speaker1>' }}"
     "{% elif message['role'] != 'system' %}{{ raise_exception('The roles are system, user and assistant.') }}"
+    "{% elif not loop.first %}{{ ' ' }}"
     "{% endif %}"
     "{{ message['content'] }}"
     "{% endfor %}"
@@ -33,13 +35,15 @@ CHAT_TEMPLATE = (
 )
 
 CHARACTERS_FOR_PRIVATE_USE = range(0xF0000, 0xFFFFE)
+COMPARED = ("role", "type")  # the fields of messages whose values templates compare, and that are no text of anyone
 
 
 class WrittenChat(str):
     """A conversation as a chat template writes it.
 
     What spells a special token in it is that token. A message's own spelling of one is written as the token's number
-    between two `mark`s, a character that no message has.
+    between two `mark`s, a character that no message has. Two `mark`s without a number stand where a message would
+    complete a special token together with what the template writes beside it.
     """
 
     mark: str
@@ -158,13 +162,13 @@ def speaker_types(input_ids: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -
     return torch.where(last_of_second > last_of_first, second, first)
 
 
-def special_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
     """All special tokens, also those without a name, the longest first."""
     without_name = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
-    return sorted({*tokenizer.all_special_tokens, *without_name}, key=lambda token: (-len(token), token))
+    return tuple(sorted({*tokenizer.all_special_tokens, *without_name}, key=lambda token: (-len(token), token)))
 
 
-def _pattern_of(special: Sequence[str]) -> re.Pattern:
+def _pattern_of(special: tuple[str, ...]) -> re.Pattern:
     """Matches a special token; `split` keeps it."""
     return re.compile(f"({'|'.join(map(re.escape, special))})")
 
@@ -175,17 +179,60 @@ def _unused_character(messages: Sequence[Mapping]) -> str:
     return next(chr(code) for code in CHARACTERS_FOR_PRIVATE_USE if chr(code) not in used)
 
 
-def _marked(value: Any, special: Sequence[str], mark: str) -> Any:
-    """A message or a part of one, in whose strings nothing spells a special token."""
+def _marked(value: Any, special: tuple[str, ...], mark: str) -> Any:
+    """A message or a part of one, in whose strings nothing spells a special token, nor one's beginning or end.
+
+    With `[e]` as the token number 2 and `|` as the mark, "an [e] in [" becomes "an |2| in [||".
+    """
     if isinstance(value, str):
-        return _pattern_of(special).sub(lambda found: f"{mark}{special.index(found[0])}{mark}", value)
+        return _with_closed_ends(_without_spellings(value, special, mark), special, mark)
     if isinstance(value, Mapping):
-        return {_marked(key, special, mark): _marked(part, special, mark) for key, part in value.items()}
+        return {
+            _without_spellings(key, special, mark): (
+                _without_spellings(part, special, mark) if key in COMPARED else _marked(part, special, mark)
+            )
+            for key, part in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_marked(part, special, mark) for part in value]
     return value
 
 
-def _unmarked(text: str, special: Sequence[str], mark: str) -> str:
-    """The text with the spellings that [`_marked`] has replaced."""
-    return re.sub(f"{mark}([0-9]+){mark}", lambda found: special[int(found[1])], text)
+def _without_spellings(text: Any, special: tuple[str, ...], mark: str) -> Any:
+    """A string, with the number of each special token in place of its spelling; anything else as it is."""
+    if not isinstance(text, str):
+        return text
+    return _pattern_of(special).sub(lambda found: f"{mark}{special.index(found[0])}{mark}", text)
+
+
+@lru_cache
+def _parts_of(special: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """What a special token can begin with, and what one can end with."""
+    beginnings = frozenset(token[:place] for token in special for place in range(1, len(token)))
+    endings = frozenset(token[place:] for token in special for place in range(1, len(token)))
+    return beginnings, endings
+
+
+def _with_closed_ends(text: str, special: tuple[str, ...], mark: str) -> str:
+    """The text, with marks where a special token could begin in it and end behind it, or the other way round.
+
+    Templates strip texts, so the marks stand inside of white space at the ends.
+    """
+    bare = text.strip()
+    if not bare:
+        return text
+    start = text.index(bare)
+    end = start + len(bare)
+    beginnings, endings = _parts_of(special)
+    longest = len(special[0])
+    begins_one = any(bare[-length:] in beginnings for length in range(1, longest))
+    ends_one = any(bare[:length] in endings for length in range(1, longest))
+    is_inside_one = len(bare) < longest and any(bare in token for token in special)
+    before = 2 * mark if ends_one or is_inside_one else ""
+    behind = 2 * mark if begins_one else ""
+    return text[:start] + before + bare + behind + text[end:]
+
+
+def _unmarked(text: str, special: tuple[str, ...], mark: str) -> str:
+    """The text as it was before [`_marked`]."""
+    return re.sub(f"{mark}([0-9]*){mark}", lambda found: special[int(found[1])] if found[1] else "", text)

@@ -48,6 +48,44 @@ def test_a_message_that_spells_a_control_token_stays_text(tokenizer, token):
     assert set(ids[2:]) & ({*tokenizer.all_special_ids} - {tokenizer.unk_token_id}) == set()
 
 
+@pytest.mark.parametrize("space", ["", " "])
+@pytest.mark.parametrize("token", ["<speaker1>", "<speaker2>", "[s]", "[$]", "[e]", "<unk>"])
+def test_messages_that_spell_a_control_token_together_stay_text(tokenizer, token, space):
+    """Also behind a template that strips them; each part alone begins or ends the token, or is its middle."""
+    template = "{% for message in messages %}{{ message['content'] | trim }}{% endfor %}"
+    for place in range(1, len(token)):
+        parts = [f"he {token[:place]}{space}", f"{space}{token[place:]} paid"]
+        ids = tokenizer.apply_chat_template(
+            [{"role": "system", "content": part} for part in parts], chat_template=template
+        )["input_ids"]
+        assert ids == plain(tokenizer, f"he {token} paid")
+        assert set(ids) & ({*tokenizer.all_special_ids} - {tokenizer.unk_token_id}) == set()
+
+
+def test_a_message_between_the_parts_of_a_control_token_stays_text(tokenizer):
+    ids = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "s"}], chat_template="[{{ messages[0]['content'] }}]"
+    )["input_ids"]
+    assert ids == plain(tokenizer, "[s]")
+    assert tokenizer.start_token_id not in ids
+
+
+def test_a_template_may_write_a_control_token_with_the_role(tokenizer):
+    """As those that write <|user|> do: what a template compares or builds from roles stays as it is."""
+    template = "{{ '<' + messages[0]['role'] + '1>' }}{% if messages[0]['role'] == 'speaker' %}!{% endif %}"
+    encoding = tokenizer.apply_chat_template([{"role": "speaker", "content": ""}], chat_template=template)
+    assert encoding["input_ids"] == [tokenizer.speaker1_token_id, *plain(tokenizer, "!")]
+
+
+def test_several_system_messages_are_a_persona_of_several_words(tokenizer):
+    more = {"role": "system", "content": "nobody"}
+    several, joined = (
+        tokenizer.apply_chat_template(messages)["input_ids"]
+        for messages in ([PERSONA, more, QUESTION], [{**PERSONA, "content": "the old farmer nobody"}, QUESTION])
+    )
+    assert several == joined
+
+
 def test_a_message_with_the_character_that_marks_spellings_keeps_it(tokenizer):
     spelled = {"role": "user", "content": "\U000f00000\U000f0000 [e]"}
     ids = tokenizer.apply_chat_template([spelled])["input_ids"]
