@@ -22,6 +22,8 @@ SHOWN_CHARACTERS = 60  # of a value, in an error
 TEXT_PARTS = ("text", "input_text", "output_text")  # the types of a part of a message that is text
 # The arguments of transformers' own method: a request gives variables of the template, not another template.
 TEMPLATE_ARGUMENTS = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters)
+# Fields that transformers' server leaves out without an error, each with the value that asks for nothing.
+UNSUPPORTED = {"n": 1, "best_of": 1, "echo": False, "logprobs": False, "top_logprobs": 0, "presence_penalty": 0}
 # What requests that are computed together cannot have for themselves.
 NOT_TOGETHER = ("seed", "stop", "frequency_penalty", "logit_bias")
 
@@ -67,7 +69,13 @@ def is_generation_config(value: Any) -> bool:
         return False
     length = settings.get("max_new_tokens")
     stop = settings.get("stop_strings")
-    return (length is None or LENGTH.holds(length)) and (stop is None or is_text_or_texts(stop))
+    end = settings.get("eos_token_id")
+    return (
+        (length is None or LENGTH.holds(length))
+        and (stop is None or is_text_or_texts(stop))
+        and (end is None or is_whole(end) or (isinstance(end, list) and all(map(is_whole, end))))
+        and not settings.get("return_dict_in_generate")  # the server reads ids
+    )
 
 
 def is_template_variables(value: Any) -> bool:
@@ -82,6 +90,7 @@ def is_logit_bias(value: Any) -> bool:
 
 LENGTH = Kind("a whole number of at least 1", lambda value: is_whole(value) and value >= 1)
 TEXT = Kind("a text", is_text)
+TEXTS = Kind("a text or a list of texts", is_text_or_texts)
 
 FIELDS = {
     "max_tokens": LENGTH,
@@ -94,7 +103,7 @@ FIELDS = {
     "seed": Kind(
         "a whole number from -2**63 to 2**63 - 1", lambda value: is_whole(value) and -(2**63) <= value < 2**63
     ),
-    "stop": Kind("a text or a list of texts", is_text_or_texts),
+    "stop": TEXTS,
     "stream": Kind("true or false", lambda value: isinstance(value, bool)),
     "prompt": TEXT,
     "suffix": TEXT,
@@ -127,8 +136,25 @@ def check_request(body: dict, needed: str, continuous_batching: bool) -> None:
         if not kind.holds(value):
             shown = textwrap.shorten(repr(value), SHOWN_CHARACTERS, placeholder="…")
             raise UserError(f"`{field}` is {shown}. Send {kind.described}.")
+        if kind in (TEXT, TEXTS):
+            for text in [value] if isinstance(value, str) else value:
+                check_is_text(field, text)
         if continuous_batching and field in NOT_TOGETHER and value not in ([], {}):
             refuse_together(field)
+    for field, neutral in UNSUPPORTED.items():
+        value = body.get(field)
+        if value is not None and value != neutral:
+            raise UserError(f"`{field}` is {value!r}, but the server does not support it. Leave it out.")
+
+
+def check_ids(logit_bias: dict[str, float] | None, vocab_size: int) -> None:
+    """Refuses a bias for a token that the model does not have."""
+    for token_id in logit_bias or ():
+        if int(token_id) >= vocab_size:
+            raise UserError(
+                f"`logit_bias` has the token {token_id}, but the last of the model is {vocab_size - 1}. Send that or a "
+                "lower one."
+            )
 
 
 def refuse_together(field: str) -> None:

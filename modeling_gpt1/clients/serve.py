@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable
 from itertools import chain
+from threading import Lock
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ if not is_serve_available():
 
 import uvicorn
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationConfig
 from transformers.tokenization_utils_base import BatchEncoding
@@ -61,7 +63,7 @@ except ImportError as error:
         "transformers 5.24."
     ) from error
 
-from .requests import check_messages, check_request, refuse_together, requested_length
+from .requests import check_ids, check_messages, check_request, refuse_together, requested_length
 
 # Routes of transformers' server that these models cannot answer, one with which anybody could unload the model, and
 # one that would load others.
@@ -232,9 +234,12 @@ class TextManager:
     ) -> tuple[str, int, Any]:
         check_room(model, inputs, gen_config)
         at_strings = self._stop_of(inputs, gen_config)
-        text, input_length, ids = await self.manager.generate_non_streaming(
-            RequestedModel(model, gen_config.seed, at_strings), processor, inputs, gen_config, **options
-        )
+        try:
+            text, input_length, ids = await self.manager.generate_non_streaming(
+                RequestedModel(model, gen_config.seed, at_strings), processor, inputs, gen_config, **options
+            )
+        except ValueError as error:  # what `generate` says of a setting, such as a penalty that is negative
+            raise UserError(f"The request cannot be generated: {error}") from error
         if at_strings.strings:
             decoded = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
             text = tidied(self.tokenizer, at_strings.cut_behind(decoded))
@@ -289,6 +294,9 @@ class RequestedModel:
 
 class Pieces:
     """The pieces of a streamed text, which join to what the tokenizer decodes from all tokens at once.
+
+    Except for a character of several tokens that the end of the text cuts: a stream leaves it out, and a whole text
+    has the replacement character there.
 
     transformers decodes token by token. GPT-1's tokenizer leaves out the spaces around a line end, and some clean up
     punctuation: a piece is sent once the next token can no longer change it.
@@ -371,6 +379,10 @@ class Settings:
             settings.temperature = None
         elif temperature is not None or body.get("top_p") is not None:
             settings.do_sample = True  # else `generate` would leave both out
+        if body.get("logit_bias"):  # of which transformers reads that of messages alone
+            settings.sequence_bias = {(int(token_id),): float(bias) for token_id, bias in body["logit_bias"].items()}
+        if body.get("stream") and (settings.num_beams or 1) > 1:
+            raise UserError("A beam search gives its text whole. Leave `stream` out, or `num_beams`.")
         settings.seed = body.get("seed")  # read by `TextManager`, as is `stop`
         self._set_stop(settings, body.get("stop"))
         return settings
@@ -395,6 +407,7 @@ class Completions(Settings, CompletionHandler):
 
     def check(self, body: dict, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         check_request(body, needed="prompt", continuous_batching=self.continuous_batching)
+        check_ids(body.get("logit_bias"), model.config.vocab_size)
         encode_prompts(model, tokenizer, [body["prompt"]], requested_length(body, self.max_new_tokens))
 
 
@@ -404,6 +417,7 @@ class Conversations(Settings, ChatCompletionHandler):
     def check(self, body: dict, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         check_template(name, tokenizer)
         check_request(body, needed="messages", continuous_batching=self.continuous_batching)
+        check_ids(body.get("logit_bias"), model.config.vocab_size)
         check_messages(body["messages"])
 
 
@@ -413,6 +427,7 @@ class Responses(Settings, ResponseHandler):
     def check(self, body: dict, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         check_template(name, tokenizer)
         check_request(body, needed="input", continuous_batching=self.continuous_batching)
+        check_ids(body.get("logit_bias"), model.config.vocab_size)
         check_messages(self._normalize_input(body))
 
 
@@ -486,6 +501,7 @@ class RowClassifier:
         self.model: PreTrainedModel = parts["model"].eval().to(device)
         self.collator: TraversalCollator = parts["data_collator"]
         self.collator.max_length = min(self.collator.max_length, tokenizer.model_max_length)
+        self.lock = Lock()
 
     def __call__(self, rows: list[dict]) -> list[dict]:
         """A prediction for each row: `label` and `scores`, or a regression's `score`; `error` if it cannot be read.
@@ -501,7 +517,9 @@ class RowClassifier:
         errors = [row_error(row) for row in rows]
         readable = [row for row, error in zip(rows, errors, strict=True) if error is None]
         texts = [{column: row.get(column) for column in self.task.text_columns} for row in readable]
-        predictions = predict_rows(texts, self.task, self.model, self.collator)
+        # One request at a time: a tokenizer switches truncation and padding on and off for all threads.
+        with self.lock:
+            predictions = iter(list(predict_rows(texts, self.task, self.model, self.collator)))
         return [next(predictions) if error is None else {"error": error} for error in errors]
 
 
@@ -529,8 +547,13 @@ def answer_user_errors(app: FastAPI) -> None:
         message = str(error).replace("`max_new_tokens`", "`max_tokens`")  # as a request calls it
         return JSONResponse({"error": {"message": message, "type": "invalid_request_error"}}, status_code=400)
 
+    async def refuse_body(request: Request, error: RequestValidationError) -> JSONResponse:
+        # FastAPI's own answer quotes the body, and fails itself for one that JSON cannot express.
+        return await refuse(request, UserError("The body of the request is not a JSON object. Send one."))
+
     for kind in (UserError, tokenization_errors.UserError):
         app.add_exception_handler(kind, refuse)
+    app.add_exception_handler(RequestValidationError, refuse_body)
 
 
 def run_server(app: FastAPI, host: str, port: int) -> None:

@@ -185,6 +185,26 @@ def test_stop_strings_that_do_not_come_change_nothing(server, stop):
         ({"prompt": PROMPT, "stream": "yes"}, "`stream` is 'yes'. Send true or false."),
         ({"prompt": PROMPT, "frequency_penalty": -1.0}, "`frequency_penalty` is -1.0. Send a number above -1"),
         ({"prompt": PROMPT, "frequency_penalty": -2.0}, "`frequency_penalty` is -2.0."),
+        (
+            {"prompt": PROMPT, "logit_bias": {"8495": 1}},
+            "`logit_bias` has the token 8495, but the last of the model is 8494.",
+        ),
+        *(
+            ({"prompt": PROMPT, field: value}, f"`{field}` is {value!r}, but the server does not support it.")
+            for field, value in [("n", 2), ("best_of", 5), ("echo", True), ("logprobs", 3), ("presence_penalty", 0.5)]
+        ),
+        *(
+            ({"prompt": PROMPT, "generation_config": settings}, f"`generation_config` is {settings!r}.")
+            for settings in ('{"eos_token_id": "x"}', '{"return_dict_in_generate": true}')
+        ),
+        *(
+            ({"prompt": PROMPT, "generation_config": json.dumps({"do_sample": True, name: value})}, f"`{told}`")
+            for name, value, told in [("repetition_penalty", -1, "penalty"), ("top_k", 0.5, "top_k")]
+        ),
+        (
+            {"prompt": PROMPT, "generation_config": '{"num_beams": 2}', "stream": True},
+            "A beam search gives its text whole. Leave `stream` out",
+        ),
         ({"prompt": PROMPT, "generation_config": "{"}, "`generation_config` is '{'. Send a JSON object"),
         ({"prompt": PROMPT, "generation_config": "[1]"}, "`generation_config` is '[1]'."),
         ({"prompt": PROMPT, "generation_config": '{"max_new_tokens": 0}'}, """is '{"max_new_tokens": 0}'."""),
@@ -194,6 +214,31 @@ def test_a_mistake_in_a_request_is_answered_with_a_sentence(server, fields, sent
     status, message = server.refusal(**fields)
     assert status == 400
     assert sentence in message
+
+
+@pytest.mark.parametrize("body", [b"[NaN]", b"{", b"5"])
+def test_a_body_that_is_no_object_is_answered_with_a_sentence(server, body):
+    answer = server.http.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "The body of the request is not a JSON object. Send one."
+
+
+@pytest.mark.parametrize("field", ["prompt", "stop", "suffix"])
+def test_half_a_character_is_answered_with_a_sentence(server, field):
+    body = json.dumps({"prompt": PROMPT, field: "\ud800"}).encode()
+    answer = server.http.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == f"The {field} '\\ud800' is not UTF-8 text. Write it in UTF-8."
+
+
+def test_a_field_that_asks_for_nothing_is_taken(server, novels):
+    neutral = {"n": 1, "best_of": 1, "echo": False, "presence_penalty": 0, "logit_bias": {}}
+    assert server.text(extra_body=neutral) == greedy_text(novels)
+
+
+def test_a_biased_token_is_written(server, novels):
+    (token_id,) = novels[1].convert_tokens_to_ids(["farmer</w>"])
+    assert server.text(max_tokens=3, logit_bias={str(token_id): 100}) == "farmer farmer farmer"
 
 
 @pytest.mark.parametrize(
@@ -470,6 +515,26 @@ def test_a_row_that_cannot_be_read_has_its_own_error(classify, row, sentence):
     assert first["label"] == last["label"] == alone["label"]
     assert list(bad) == ["error"]
     assert sentence in bad["error"]
+
+
+def test_requests_of_rows_are_computed_one_after_the_other(classify, monkeypatch):
+    """A tokenizer has one state of truncation and padding for all threads."""
+    running, most = 0, 0
+    predict_rows = serve.predict_rows
+
+    def counted(*args):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        threading.Event().wait(0.02)  # for the other threads
+        yield from predict_rows(*args)
+        running -= 1
+
+    monkeypatch.setattr(serve, "predict_rows", counted)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(classify, [[READABLE]] * 8))
+    assert most == 1
+    assert all(answer == answers[0] for answer in answers)
 
 
 def test_columns_that_are_not_read_may_hold_anything(classify):
