@@ -152,8 +152,8 @@ def check_ids(logit_bias: dict[str, float] | None, vocab_size: int) -> None:
     for token_id in logit_bias or ():
         if int(token_id) >= vocab_size:
             raise UserError(
-                f"`logit_bias` has the token {token_id}, but the last of the model is {vocab_size - 1}. Send that or a "
-                "lower one."
+                f"`logit_bias` has the token {token_id}, but the last of the model is {vocab_size - 1}. Send that or "
+                "a lower one."
             )
 
 

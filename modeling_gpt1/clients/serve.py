@@ -1,7 +1,12 @@
 """A server: a language model continues texts by OpenAI's interface, and a fine-tuned model predicts rows.
 
 The server is that of transformers (`transformers serve`), which looks for models in transformers alone. Here it gets a
-model that is open already, and the few settings that differ for GPT-1.
+model that is open already, and the few settings that differ for GPT-1. Of its parts these are replaced:
+
+- its table of models by [`OpenModels`], whose tokenizer is a [`PlainText`]
+- its handlers of requests by [`Completions`], [`Conversations`] and [`Responses`], which check a request first
+- its threads that generate by [`TextManager`]s, which [`Managers`] hands out. They give the model as a
+  [`RequestedModel`], which knows seed and stop strings of one request, and a stream as [`Pieces`].
 """
 
 import asyncio

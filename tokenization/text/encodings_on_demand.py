@@ -43,7 +43,11 @@ class EncodingsOnDemand(Sequence):
 
 
 class IdsFirst:
-    """A tokenizer's backend whose batches have no offsets. Plain rows take a shorter pipeline to the same ids."""
+    """A tokenizer's backend whose batches have no offsets. Plain rows take a shorter pipeline to the same ids.
+
+    transformers' `_encode_plus` encodes by `encode_batch` alone, and sets truncation and padding on the backend
+    itself. So the shorter pipeline is made for each batch, from the backend as it is then.
+    """
 
     def __init__(self, backend: Tokenizer, do_lower_case: bool):
         self._backend = backend
