@@ -198,6 +198,34 @@ def report_of(task: str) -> dict:
     return report
 
 
+def newest_rows(kind: str) -> list[dict]:
+    return json.loads(max(pages.RESULTS.glob(f"????-??-??-{kind}.json")).read_text(encoding="utf-8"))["results"]
+
+
+def test_the_sentences_on_compiled_steps_have_the_measured_ratios():
+    ratios = {
+        (row["work"].split()[0], row["peer"]): row["ratio"]["median"]
+        for row in newest_rows("accelerator")
+        if row["measure"] == "seconds" and "compiled" in row["work"]
+    }
+    race, stories = (
+        ratios["RACE-shaped", "OpenAIGPTDoubleHeadsModel"],
+        ratios["Story-Cloze-shaped", "OpenAIGPTDoubleHeadsModel"],
+    )
+    speed = text_of("speed.md")
+    assert f"runs at {race:.2f} times the speed of the built-in class on RACE, and at {stories:.2f} times on" in speed
+    assert f"runs at {ratios['pre-training', 'GPT2LMHeadModel']:.2f} times the speed of GPT-2's" in speed
+    launches = sorted(ratio for (_, peer), ratio in ratios.items() if peer == "GPT1DoubleHeadsModel, uncompiled")
+    sentence = f"it is {launches[0]:.1f} to {launches[1]:.1f} times as fast as the uncompiled step."
+    assert sentence in text_of("benchmarks.md")
+
+
+def test_the_sentences_on_whole_compiled_runs_have_the_measured_ratios():
+    ratios = {row["peer"]: row["ratio"]["median"] for row in newest_rows("plain-loop")}
+    assert f"reads 5 % more than the trainer here ({ratios['plain loop']:.2f};" in text_of("speed.md")
+    assert f"{ratios['GPT2LMHeadModel in Trainer']:.2f} times as many." in text_of("speed.md")
+
+
 def test_the_sentence_without_the_auxiliary_objective_has_the_measured_effects():
     worth = []
     for task in ("sst2", "story_cloze"):
