@@ -225,7 +225,7 @@ def test_mistakes_in_the_code_keep_their_traceback():
 def test_a_name_that_python_cannot_decode_is_refused(tmp_path):
     """Not the locale of the tests: one in which file names are ASCII."""
     environment = {**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C"}
-    words = [sys.executable, "-m", "modeling_gpt1.commands", "generate", "--model", "sörtie", "--prompts", "a"]
+    words = [sys.executable, "-S", "-c", START, "generate", "--model", "sörtie", "--prompts", "a"]
     ended = subprocess.run(words, env=environment, capture_output=True, check=False)
     assert ended.returncode == 2
     told = "gpt1 generate: sörtie cannot be read: Python decodes the command line as ascii here. Set PYTHONUTF8=1, or"
