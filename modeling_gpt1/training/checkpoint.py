@@ -26,7 +26,7 @@ from transformers.utils import CONFIG_NAME, logging
 
 from tokenization.errors import UserError
 from tokenization.rows.columns import PLACE
-from tokenization.wording import counted
+from tokenization.wording import counted, listed
 
 from ..families import family_of_model, without_adapter
 from ..hub.card import model_card
@@ -98,7 +98,8 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
         output_dir (`str`): where the run writes its checkpoints.
 
     Raises:
-        ValueError: there is no such checkpoint, or it is not complete.
+        ValueError: there is no such checkpoint, or it is not complete; the run would go back behind checkpoints of
+            `output_dir`.
     """
     if resume is None or resume is False:
         return None
@@ -113,7 +114,26 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
             f"`resume_from_checkpoint` is {str(resume)!r}, which is not a complete checkpoint: {fault}. Pass the "
             f"folder of another one, or `auto` for the newest complete one in {output_dir}."
         )
+    check_is_last(resume, output_dir)
     return str(resume)
+
+
+def check_is_last(checkpoint: str | os.PathLike, run_dir: str | os.PathLike) -> None:
+    """Refuses to go back to an earlier checkpoint beside later ones.
+
+    The run would replace them, `save_total_limit` would keep them in place of its own, and a later resume would take
+    them.
+    """
+    num_updates = json.loads(Path(checkpoint, TRAINER_STATE_NAME).read_text(encoding="utf-8"))["global_step"]
+    later = []
+    for folder in _checkpoints_in(run_dir):
+        if _step_of(folder) > num_updates and is_ours(folder) and find_fault(folder) in (None, MODEL_ALONE):
+            later.append(folder.name)
+    if later:
+        raise UserError(
+            f"`resume_from_checkpoint` is {str(checkpoint)!r}, after {counted(num_updates, 'update')}, but {run_dir} "
+            f"has later checkpoints: {listed(later)}. Move those away, or pass another `output_dir`."
+        )
 
 
 def newest_whole_checkpoint(output_dir: str | os.PathLike, reads_files: bool = False) -> str | None:
@@ -137,7 +157,12 @@ def _checkpoints_in(run_dir: str | os.PathLike) -> list[Path]:
     """All folders named `checkpoint-<step>`, in the order of the steps."""
     start = len(PREFIX_CHECKPOINT_DIR) + 1
     folders = [path for path in Path(run_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if path.name[start:].isdigit()]
-    return sorted(folders, key=lambda path: int(path.name[start:]))
+    return sorted(folders, key=_step_of)
+
+
+def _step_of(checkpoint: Path) -> int:
+    """The number of updates in the name of a folder `checkpoint-<step>`."""
+    return int(checkpoint.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-"))
 
 
 def is_ours(folder: Path) -> bool:

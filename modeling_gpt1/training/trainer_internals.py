@@ -75,7 +75,8 @@ class ResumableTrainer(Trainer):
 
     Raises:
         ValueError: `output_dir` cannot be written, another run writes there, or a new run would save checkpoints
-            beside those of an earlier one; `resume_from_checkpoint` names an incomplete checkpoint.
+            beside those of an earlier one; `resume_from_checkpoint` names an incomplete checkpoint, or one before
+            others of the same folder.
         CheckpointError: the disk is full, or the folder cannot be written any more.
         DivergenceError: the loss, the gradient norm or the weights to be written are not finite.
     """

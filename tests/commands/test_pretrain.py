@@ -235,6 +235,11 @@ def test_words_decide_the_length_of_a_run(books, caplog):
     assert len(babylm) == 19
 
 
+def delete_checkpoints(folder):
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+
+
 def test_words_are_counted_for_one_device_and_from_any_checkpoint(books, monkeypatch):
     """Of several devices of one process the first is used. A shell ends the name of a folder with a slash."""
     kind = GPT1PretrainingArguments
@@ -247,11 +252,13 @@ def test_words_are_counted_for_one_device_and_from_any_checkpoint(books, monkeyp
     pretrain.main(words)
     assert json.loads((books / "out" / "trainer_state.json").read_text())["epoch"] == pytest.approx(4)
     (books / "out" / "checkpoint-2").rename(books / "out" / "kept")
+    delete_checkpoints(books / "out")
     weights = (books / "out" / "model.safetensors").read_bytes()
     words += ["--resume_from_checkpoint", f"{books}/out/kept/"]
     with resumes_after(2):
         pretrain.main(words)
     assert (books / "out" / "model.safetensors").read_bytes() == weights
+    delete_checkpoints(books / "out")
     content = books / "out" / "kept" / "checkpoint.json"
     content.write_text(content.read_text().replace('"world_size": 1', '"world_size": 2'))
     with pytest.raises(ValueError, match="kept/ counted words with 2 processes, but this run has 1. Start 2"):

@@ -189,7 +189,7 @@ def test_a_run_resumes_to_the_bit_with_an_output_matrix_of_its_own(folder_of, tm
     settings = {"optim": "adamw_torch", "save_strategy": "steps", "save_steps": 1}
     whole = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path, **settings)
     whole.train()
-    resumed = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path, **settings)
+    resumed = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path / "resumed", **settings)
     with resumes_after(1):
         resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
     torch.testing.assert_close(weights_of(resumed), weights_of(whole), rtol=0, atol=0)

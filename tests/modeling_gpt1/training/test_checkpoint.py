@@ -234,6 +234,8 @@ def test_other_settings_are_told(tmp_path, monkeypatch):
         train_to_the_end(make_pretraining(tmp_path), True)
     assert said == []
     more = {"max_grad_norm": 0.5, "lr_scheduler_type": "constant", "warmup_steps": 4, "seed": 1}
+    for later in ("checkpoint-6", "checkpoint-9"):
+        shutil.rmtree(tmp_path / later)
     trainer = make_pretraining(tmp_path, learning_rate=0.5, weight_decay=0.2, per_device_train_batch_size=2, **more)
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     told = "learning_rate was 0.01 and is 0.5, weight_decay was 0.01 and is 0.2, per_device_train_batch_size was 3 "
@@ -370,8 +372,10 @@ class TestAtomicCheckpoints:
         train_to_the_end(make_pretraining(tmp_path), "auto")
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6", "checkpoint-9"}
 
-    def test_an_older_checkpoint_of_the_same_step_is_replaced(self, tmp_path):
+    def test_a_damaged_checkpoint_of_the_same_step_is_replaced(self, tmp_path):
         train_to_the_end(make_pretraining(tmp_path))
+        for damaged in ("checkpoint-6", "checkpoint-9"):
+            (tmp_path / damaged / "optimizer.pt").unlink()
         expected = train_to_the_end(make_pretraining(tmp_path, learning_rate=2e-2), str(tmp_path / "checkpoint-3"))
         weights = modeling_gpt1.GPT1ForCausalLM.from_pretrained(tmp_path / "checkpoint-9").state_dict()
         assert differing(weights, expected["weights"]) == []
@@ -381,6 +385,7 @@ class TestAtomicCheckpoints:
         expected = train_to_the_end(make_pretraining(tmp_path))
         shutil.rmtree(tmp_path / "checkpoint-9")
         with monkeypatch.context() as patch:
+            patch.setattr(checkpoints, "check_is_last", lambda *places: None)  # as if it came there during the run
             cut_inside(patch, os, "rename", lambda old, new: Path(new) == tmp_path / "checkpoint-6")
             train_until_cut(make_pretraining(tmp_path), str(tmp_path / "checkpoint-3"))
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "_incomplete"}
@@ -527,6 +532,29 @@ class TestRefusals:
             make(tmp_path, save_strategy="no", max_steps=1).train()  # touches no checkpoint
         train_to_the_end(make(tmp_path), "auto")
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-6", "checkpoint-9"}
+
+    @pytest.mark.parametrize("make", [make_pretraining, make_fine_tuning])
+    def test_a_checkpoint_before_others_of_the_same_folder(self, make, tmp_path):
+        train_to_the_end(make(tmp_path))
+        trainer = make(tmp_path, save_total_limit=1)
+        told = refusal(trainer.train, resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+        assert f"'{tmp_path}/checkpoint-3', after 3 updates, but {tmp_path} has later" in told
+        assert "checkpoint-6, checkpoint-9. Move those away, or pass another `output_dir`." in told
+        assert trainer.state.global_step == 0
+        assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6", "checkpoint-9"}
+
+    def test_a_checkpoint_of_another_folder_before_those_of_the_runs_own(self, tmp_path):
+        for name in ("one", "other"):
+            train_to_the_end(make_pretraining(tmp_path / name))
+        checkpoint = str(tmp_path / "one" / "checkpoint-6")
+        told = refusal(make_pretraining(tmp_path / "other").train, resume_from_checkpoint=checkpoint)
+        assert f"{tmp_path}/other has later checkpoints: checkpoint-9. Move" in told
+
+    def test_a_later_checkpoint_of_the_model_alone(self, tmp_path):
+        train_until_cut(make_pretraining(tmp_path, callbacks=[CutAt(4)]))
+        train_to_the_end(make_pretraining(tmp_path, save_only_model=True), "auto")
+        told = refusal(make_pretraining(tmp_path).train, resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+        assert "later checkpoints: checkpoint-6, checkpoint-9. Move" in told
 
     @pytest.mark.parametrize(
         "damage, fault",

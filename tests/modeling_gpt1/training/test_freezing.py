@@ -203,7 +203,7 @@ def test_a_run_with_frozen_weights_resumes_to_the_bit(folder, tmp_path):
     settings = {"save_strategy": "steps", "save_steps": 1}
     whole = make_trainer(prepare(folder, 1), tmp_path / "run", **settings)
     whole.train()
-    resumed = make_trainer(prepare(folder, 1), tmp_path / "run", **settings)
+    resumed = make_trainer(prepare(folder, 1), tmp_path / "resumed", **settings)
     with resumes_after(1):
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
     expected = weights_of(whole.model)
