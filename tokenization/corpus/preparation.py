@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.compute
 from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.exceptions import DatasetGenerationError
+from multiprocess.pool import RemoteTraceback
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
@@ -99,7 +100,12 @@ def load_blocks(
             version=BLOCKS_VERSION,
         )
     except DatasetGenerationError as error:
-        raise (error.__cause__ or error) from None  # the file that cannot be read
+        if not isinstance(error.__cause__, RemoteTraceback):
+            raise (error.__cause__ or error) from None  # the file that cannot be read
+        refusal = _refusal_of_another_process(error.__cause__)
+        if refusal is None:
+            raise
+        raise refusal from None
     except ValueError as error:
         if "no data" not in str(error):
             raise
@@ -129,6 +135,13 @@ def unigram_perplexity(blocks: Dataset) -> float:
     num_tokens = counts.sum()
     entropy = np.log(num_tokens) - counts @ np.log(counts) / num_tokens  # = -sum(n / N * log(n / N))
     return float(np.exp(entropy))
+
+
+def _refusal_of_another_process(traceback: RemoteTraceback) -> UserError | None:
+    """The `UserError` in the text of a traceback, which is all that `datasets` lets out of a process."""
+    name = f"{UserError.__module__}.{UserError.__qualname__}: "
+    sentences = [line.removeprefix(name) for line in str(traceback).splitlines() if line.startswith(name)]
+    return UserError(sentences[-1]) if sentences else None
 
 
 def _generate_blocks(

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks
 from tokenization.corpus import preparation as corpus
+from tokenization.errors import UserError
 
 # ---- Blocks on disk.
 
@@ -53,7 +54,7 @@ def test_a_large_vocabulary_has_wider_ids(plain_tokenizer, tmp_path, monkeypatch
 def test_a_fault_in_a_later_file_names_it(num_proc, plain_tokenizer, tmp_path, one_file_shards):
     files = [*write_books(tmp_path, [20]), tmp_path / "late.txt"]
     files[-1].write_bytes(b"caf\xe9 au lait")
-    with pytest.raises(Exception, match=f"{tmp_path}/late.txt is not UTF-8 text"):
+    with pytest.raises(UserError, match=f"^{tmp_path}/late.txt is not UTF-8 text"):
         load_blocks(files, plain_tokenizer, num_proc=num_proc, cache_dir=tmp_path / "cache")
 
 
