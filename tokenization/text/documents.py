@@ -106,8 +106,8 @@ def training_texts(
         within a word.
 
     Raises:
-        ValueError: a file that is missing or not UTF-8 text, a missing column, or no text at all; a fault after the
-            first text is raised while the corpus is read.
+        ValueError: a file that is missing or not UTF-8 text, a missing column, half a character, or no text at all; a
+            fault after the first text is raised while the corpus is read.
         ImportError: `fix_text` without ftfy.
     """
     reading = check_corpus(source, name, split, text_column, fix_text, document_per)
@@ -378,7 +378,16 @@ def _text_of(row: dict[str, list], text_column: str, place: str) -> str:
             f"{place}: column {text_column!r} holds {text!r}, which is not a text. Pass the name of the column with "
             "the text as `text_column`."
         )
-    return text or ""
+    if text is None:
+        return ""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{place}: column {text_column!r} has half a character, {text[error.start]!r}, at place {error.start:,}. "
+            "Write the whole character, or leave it out."
+        ) from error
+    return text
 
 
 def _check_column(names: Collection[str], text_column: str, place: str) -> None:

@@ -167,6 +167,7 @@ ERRORS = {
     "near.JSONL": (b'{"Text": "a"}', "has no column 'text' (did you mean 'Text'?)"),
     "other.jsonl": (b'{"body": "a"}', "has no column 'text'; it has 'body'. Pass the name of the column"),
     "number.jsonl": (b'{"text": 5}', "row 0: column 'text' holds 5, which is not a text. Pass the name"),
+    "half.jsonl": (b'{"text": "a \\ud83d b"}', "row 0: column 'text' has half a character, '\\ud83d', at place 2"),
     "blank.txt": (b" \n\n ", "has no text. Pass files with text"),
     "empty.txt": (b"", "has no text"),
     "empty.jsonl": (b"", "has no text"),
