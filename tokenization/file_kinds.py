@@ -3,18 +3,20 @@
 A file of rows is read whole by `rows/files.py`, a corpus as a stream by `text/documents.py`.
 """
 
+import glob
 import json
 import logging
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
-import fsspec
 import pandas
 from datasets import Features, Value
+from fsspec.implementations.local import LocalFileSystem
 
 from .errors import UserError
 
@@ -40,6 +42,25 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 ZIP_MARK = b"PK"  # a spreadsheet is an archive, too
 
 
+def open_file(path: str | Path, mode: str, **options: Any) -> IO:
+    """Opens a file of this machine, decompressed if it ends in one of `COMPRESSIONS`.
+
+    `fsspec.open` takes a name with `::` for several places.
+    """
+    return LocalFileSystem().open(os.fspath(path), mode, compression="infer", **options)
+
+
+def data_file(path: str | Path) -> str:
+    """A file as `datasets` is told to read it: it takes signs such as `*` for a pattern.
+
+    Raises:
+        ValueError: the path has `::`, which no sign before it changes.
+    """
+    if "::" in str(path):
+        raise UserError(f"{path} has '::' in its path, which a table cannot be read from. Rename the file or folder.")
+    return glob.escape(str(path))
+
+
 def json_rows(path: str | Path, parse_number: Callable[[str], Any] | None = None) -> Iterator[dict[str, Any]]:
     """Reads the objects of a JSON file: of its lines, of one list, or behind each other. A text is `{"text": text}`.
 
@@ -53,7 +74,7 @@ def json_rows(path: str | Path, parse_number: Callable[[str], Any] | None = None
         ValueError: the file is not JSON, or not UTF-8; a row is no object, or names a column twice.
     """
     decoder = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=parse_number, parse_float=parse_number)
-    with fsspec.open(path, "rt", encoding="utf-8-sig", compression="infer") as file:
+    with open_file(path, "rt", encoding="utf-8-sig") as file:
         values = _json_values(file, decoder)
         first = next(values, [])
         rows = chain(first if isinstance(first, list) else [first], values)
@@ -164,7 +185,7 @@ def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any
 
 def _check_first_line(path: str | Path) -> None:
     """Refuses what spreadsheets write before or between the characters of the first line."""
-    with fsspec.open(path, "rb", compression="infer") as file:
+    with open_file(path, "rb") as file:
         line = file.readline(1 << 16)
     if b"\0" in line and not line.startswith(UTF16_MARKS):
         raise ValueError("its first line has zero bytes, as text in UTF-16 has")

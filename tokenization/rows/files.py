@@ -3,7 +3,6 @@
 Where a file cannot be read, the error names it, says what is wrong with it and how it is mended.
 """
 
-import glob
 import textwrap
 import zlib
 from collections.abc import Collection
@@ -11,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pandas
 from datasets import Dataset, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
 from transformers.utils import logging
 
 from ..errors import UserError
-from ..file_kinds import ROW_FILES, csv_options, json_rows, to_utf8
+from ..file_kinds import ROW_FILES, csv_options, data_file, json_rows, open_file, to_utf8
 from ..wording import counted
 from .records import dataset_of_records
 
@@ -91,7 +89,7 @@ def _builder_of(path: Path) -> str:
 
 
 def _load(builder: str, path: Path, **options: Any) -> Dataset:
-    return load_dataset(builder, data_files=glob.escape(str(path)), split="train", **options)
+    return load_dataset(builder, data_files=data_file(path), split="train", **options)
 
 
 # ---- CSV
@@ -109,7 +107,7 @@ class _Lines:
 
 def _count_lines(path: Path) -> _Lines:
     count = _Lines()
-    with fsspec.open(path, "rt", encoding="utf-8", compression="infer") as lines:
+    with open_file(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             count.total += 1
             if line.isspace():

@@ -16,13 +16,12 @@ from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 
-import fsspec
 from datasets import IterableDataset, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
 from transformers.utils import logging
 
 from ..errors import UserError
-from ..file_kinds import COMPRESSIONS, CORPUS_FILES, csv_options, json_rows, to_utf8
+from ..file_kinds import COMPRESSIONS, CORPUS_FILES, csv_options, data_file, json_rows, open_file, to_utf8
 from ..wording import nearest
 
 logger = logging.get_logger(__name__)
@@ -326,7 +325,7 @@ DOCUMENTS: dict[str, Callable[[Iterable[str]], Iterator[Iterable[str]]]] = {
 
 def _read_text(path: str) -> Iterator[str]:
     try:
-        with fsspec.open(path, "rt", encoding="utf-8", compression="infer", newline=None) as file:
+        with open_file(path, "rt", encoding="utf-8", newline=None) as file:
             while chunk := file.read(PIECE_CHARACTERS):
                 yield chunk
     except UnicodeDecodeError as error:
@@ -345,7 +344,7 @@ def _read_rows(path: str, kind: str, text_column: str) -> Iterator[dict]:
             yield from _read_json(path, text_column)
         else:
             options = csv_options(path) if kind == "csv" else {}
-            rows = load_dataset(kind, data_files=glob.escape(path), split="train", streaming=True, **options)
+            rows = load_dataset(kind, data_files=data_file(path), split="train", streaming=True, **options)
             yield from rows.iter(1)
     except UserError:
         raise

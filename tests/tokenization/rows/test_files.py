@@ -23,6 +23,14 @@ def test_a_column_of_texts_and_numbers_is_refused_with_a_row_of_each(tmp_path):
     check_refused(lambda: [*training_texts(path)], f"{path}, row 2: column 'text' holds 5, which is not a text")
 
 
+def test_a_table_with_two_colons_in_its_path_is_refused_and_lines_of_json_are_read(tmp_path):
+    rows = [{"text": "a"}, {"text": "b"}]
+    assert read_file(write_rows(tmp_path / "a::b.jsonl", rows)).to_list() == rows
+    for ending in (".csv", ".parquet"):
+        path = write_rows(tmp_path / f"a::b{ending}", rows)
+        check_refused(lambda path=path: read_file(path), f"{path} has '::' in its path", "Rename the file or folder")
+
+
 # Cells of a column in the first rows of a file, and one in its last.
 LATE_CELLS = {
     "a key that begins late": ({}, {"x": 1}),

@@ -54,6 +54,15 @@ def test_a_text_file_is_a_document(packed, tmp_path):
     assert texts_of(path) == ["Ein Müller\nund\n\n sein Esel\n"]
 
 
+@pytest.mark.parametrize("ending", [".txt", ".txt.gz", ".jsonl"])
+def test_two_colons_in_a_name_are_part_of_it(ending, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = b'{"text": "mine"}' if ending == ".jsonl" else b"mine"
+    (tmp_path / f"Test::More{ending}").write_bytes(COMPRESS[".gz"](content) if ending == ".txt.gz" else content)
+    (tmp_path / "Test").write_text("another")
+    assert texts_of(f"Test::More{ending}") == ["mine"]
+
+
 def test_folders_patterns_and_lists_name_files_in_order(tmp_path):
     for name in ("b.txt", "a.txt", "deep/c.txt", ".hidden.txt", ".git/d.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -168,6 +177,7 @@ ERRORS = {
     "other.jsonl": (b'{"body": "a"}', "has no column 'text'; it has 'body'. Pass the name of the column"),
     "number.jsonl": (b'{"text": 5}', "row 0: column 'text' holds 5, which is not a text. Pass the name"),
     "half.jsonl": (b'{"text": "a \\ud83d b"}', "row 0: column 'text' has half a character, '\\ud83d', at place 2"),
+    "a::b.csv": (b"text\nmine", "has '::' in its path, which a table cannot be read from. Rename"),
     "blank.txt": (b" \n\n ", "has no text. Pass files with text"),
     "empty.txt": (b"", "has no text"),
     "empty.jsonl": (b"", "has no text"),
