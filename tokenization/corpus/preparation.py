@@ -24,7 +24,7 @@ from .blocks import check_block_length, cut_blocks
 
 BATCH_PIECES = 32  # tokenised in one call, by all threads of the tokenizer
 # Part of the cache's name. Raise it when the same corpus and options give different rows.
-BLOCKS_VERSION = "1.0.2"
+BLOCKS_VERSION = "1.0.3"
 
 
 def load_blocks(

@@ -325,7 +325,7 @@ DOCUMENTS: dict[str, Callable[[Iterable[str]], Iterator[Iterable[str]]]] = {
 
 def _read_text(path: str) -> Iterator[str]:
     try:
-        with open_file(path, "rt", encoding="utf-8", newline=None) as file:
+        with open_file(path, "rt", encoding="utf-8-sig", newline=None) as file:  # without a byte order mark
             while chunk := file.read(PIECE_CHARACTERS):
                 yield chunk
     except UnicodeDecodeError as error:

@@ -54,6 +54,13 @@ def test_a_text_file_is_a_document(packed, tmp_path):
     assert texts_of(path) == ["Ein Müller\nund\n\n sein Esel\n"]
 
 
+@pytest.mark.parametrize("packed", COMPRESS)
+def test_a_byte_order_mark_is_no_text(packed, tmp_path):
+    path = tmp_path / f"book.txt{packed}"
+    path.write_bytes(COMPRESS[packed]("\ufeffthe \ufeffold farmer".encode()))
+    assert texts_of(path) == ["the \ufeffold farmer"]
+
+
 @pytest.mark.parametrize("ending", [".txt", ".txt.gz", ".jsonl"])
 def test_two_colons_in_a_name_are_part_of_it(ending, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
