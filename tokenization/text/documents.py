@@ -91,7 +91,8 @@ def training_texts(
     Args:
         source: a path, a pattern such as `books/*.txt`, a folder of files of one kind, a data set of the hub, or a
             list of these. Files end in .jsonl, .json, .csv or .parquet (one document per row, empty if null), or hold
-            text, as .txt files do. All but .parquet may be compressed (.gz, .bz2, .xz or .zst after it).
+            text, as .txt files do. All but .parquet may be compressed (.gz, .bz2, .xz or .zst after it). A file is
+            read once, whatever links lead to it.
         name: configuration of a data set of the hub.
         split: split of a data set of the hub.
         text_column: column of the text, where a row is a document.
@@ -147,8 +148,10 @@ def _shards(
             )
         else:
             files += find_files(os.path.abspath(source))
-    different_files = dict.fromkeys(files)
-    return [*_file_shards(different_files, document_per), *hub_shards]
+    different_files: dict[str, str] = {}
+    for file in files:
+        different_files.setdefault(os.path.realpath(file), file)
+    return [*_file_shards(different_files.values(), document_per), *hub_shards]
 
 
 def _is_hub_name(source: str | os.PathLike) -> bool:
@@ -221,9 +224,12 @@ def _files_below(folder: str) -> list[str]:
     """The files of a folder and its own folders, without hidden ones."""
     files: list[str] = []
     for path in Path(folder).rglob("*"):  # links to other folders are not followed: they may lead back
-        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.is_file() and not is_hidden:
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue
+        if path.is_file():
             files.append(str(path))
+        elif path.is_symlink() and path.is_dir() and not path.resolve().is_relative_to(Path(folder).resolve()):
+            logger.warning_once(f"{path} is a link to another folder, which is not read. Pass that folder as well.")
     return sorted(files)
 
 

@@ -371,3 +371,25 @@ def test_a_link_that_loops_shows_a_file_once(tmp_path):
     (folder / "sub" / "up").symlink_to(folder)
     for source in (folder, [folder, f"{folder}/*.txt"]):
         assert texts_of(source) == ["the old farmer", "a girl"]
+
+
+def test_a_file_and_a_link_to_it_are_read_once(tmp_path):
+    folder = tmp_path / "books"
+    folder.mkdir()
+    (folder / "a.txt").write_text("the old farmer")
+    (folder / "b.txt").symlink_to(folder / "a.txt")
+    (tmp_path / "c.txt").symlink_to(folder / "a.txt")
+    for source in (folder, [tmp_path / "c.txt", folder / "a.txt"]):
+        assert texts_of(source) == ["the old farmer"]
+
+
+def test_a_link_to_another_folder_is_told(tmp_path, logged):
+    logging.Logger.warning_once.cache_clear()
+    for name in ("books", "others"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.txt").write_text(name)
+    (tmp_path / "books" / "link").symlink_to(tmp_path / "others")
+    (tmp_path / "books" / "up").symlink_to(tmp_path / "books")
+    assert texts_of(tmp_path / "books") == ["books"]
+    told = f"{tmp_path}/books/link is a link to another folder, which is not read. Pass that folder as well."
+    assert logged.messages == [told]
