@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.compute
 from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.exceptions import DatasetGenerationError
+from datasets.io.generator import GeneratorDatasetInputStream
 from multiprocess.pool import RemoteTraceback
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
@@ -67,7 +68,8 @@ def load_blocks(
         Rows of `input_ids`, 16-bit integers if the vocabulary fits, else 32-bit: on disk, or as a stream.
 
     Raises:
-        ValueError: as in `training_texts`; `block_length` is below 3; `num_proc` for a stream; no block.
+        ValueError: as in `training_texts`; `block_length` is below 3; `num_proc` for a stream; no block; damaged
+            blocks in the cache.
         ImportError: `fix_text` without ftfy.
     """
     check_block_length(block_length)
@@ -90,15 +92,25 @@ def load_blocks(
     features = Features({"input_ids": List(Value(id_type))})
     if streaming:
         return IterableDataset.from_generator(_generate_blocks, features=features, gen_kwargs=arguments)
+    preparation = GeneratorDatasetInputStream(  # as `Dataset.from_generator`, but it names its folder
+        _generate_blocks,
+        features=features,
+        gen_kwargs=arguments,
+        num_proc=num_proc,
+        cache_dir=cache_dir,
+        version=BLOCKS_VERSION,
+    )
+    folder = preparation.builder.cache_dir
+    is_prepared = os.path.isdir(folder)
     try:
-        return Dataset.from_generator(
-            _generate_blocks,
-            features=features,
-            gen_kwargs=arguments,
-            num_proc=num_proc,
-            cache_dir=cache_dir,
-            version=BLOCKS_VERSION,
-        )
+        return preparation.read()
+    except (OSError, pyarrow.ArrowException) as error:
+        if not is_prepared:
+            raise
+        raise UserError(
+            f"The prepared blocks in {folder} cannot be read: {str(error).rstrip('.')}. Delete that folder, and they "
+            "are prepared again."
+        ) from error
     except DatasetGenerationError as error:
         if not isinstance(error.__cause__, RemoteTraceback):
             raise (error.__cause__ or error) from None  # the file that cannot be read

@@ -4,7 +4,9 @@ import copy
 import json
 import math
 import os
+import shutil
 from itertools import chain
+from pathlib import Path
 
 import datasets
 import pytest
@@ -119,6 +121,19 @@ def test_the_cache_follows_files_tokenizer_and_options(plain_tokenizer, tmp_path
     places += [place(fix_text=True), load_blocks(books[0], plain_tokenizer, cache_dir=tmp_path / "cache").cache_files]
     books[1].write_text(books[1].read_text().replace("the", "teh"))
     assert len(set(map(str, [*places, place()]))) == 7
+
+
+@pytest.mark.parametrize("damage", [lambda file: os.truncate(file, os.path.getsize(file) // 2), os.unlink])
+def test_damaged_blocks_in_the_cache_are_named_with_their_folder(damage, plain_tokenizer, tmp_path):
+    books = write_books(tmp_path, [200])
+    blocks = load_blocks(books, plain_tokenizer, cache_dir=tmp_path / "cache")
+    rows, file = rows_of(blocks), Path(blocks.cache_files[0]["filename"])
+    damage(file)
+    message = refusal(load_blocks, books, plain_tokenizer, cache_dir=tmp_path / "cache")
+    assert f"The prepared blocks in {file.parent} cannot be read: " in message
+    assert "Delete that folder" in message
+    shutil.rmtree(file.parent)
+    assert rows_of(load_blocks(books, plain_tokenizer, cache_dir=tmp_path / "cache")) == rows
 
 
 # ---- Streams.
