@@ -57,8 +57,9 @@ AT_LEAST_1 = (
     "per_device_train_batch_size",
     "per_device_eval_batch_size",
     "gradient_accumulation_steps",
+    "preprocessing_num_workers",
 )
-LEAST = dict.fromkeys(AT_LEAST_0, 0) | dict.fromkeys(AT_LEAST_1, 1)
+LEAST = dict.fromkeys(AT_LEAST_0, 0) | dict.fromkeys(AT_LEAST_1, 1) | {"block_length": 3}
 
 # Flags of transformers' scripts that no command has, with what to do.
 OF_OTHER_SCRIPTS = {

@@ -415,6 +415,12 @@ def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
         (["--dataset_config_name", "en"], ["--dataset_config_name is for --dataset_name", "Leave it out"]),
         (["--streaming", "--max_steps=-1"], ["--streaming", "Pass the number of updates as --max_steps"]),
         (["--streaming", "--save_at_words", "1M"], ["--streaming reads text whose words are not counted"]),
+        (
+            ["--streaming", "--preprocessing_num_workers", "2"],
+            ["--preprocessing_num_workers 2 tokenises the text beforehand", "Pass --dataloader_num_workers, or leave"],
+        ),
+        (["--preprocessing_num_workers", "0"], ["--preprocessing_num_workers is 0, but must be at least 1"]),
+        (["--block_length", "2"], ["--block_length is 2, but must be at least 3"]),
         (["--save_at_words", "9", "--dataloader_drop_last", "true"], ["--dataloader_drop_last changes how many"]),
         (["--save_at_words", "1M,2M"], ["'1M,2M' is no number of words", "10M", "several such as 1M 2M"]),
         (["--max_words", "1M"], ["--max_words 1M", "--max_steps 6", "Leave one"]),

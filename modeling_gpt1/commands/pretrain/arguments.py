@@ -151,6 +151,11 @@ class CorpusArguments:
                 "--streaming reads text whose words are not counted. Leave it out, or leave --max_words and "
                 "--save_at_words out."
             )
+        if self.streaming and self.preprocessing_num_workers is not None:
+            raise UserError(
+                f"--preprocessing_num_workers {self.preprocessing_num_workers} tokenises the text beforehand, but "
+                "--streaming does so while it is read. Pass --dataloader_num_workers, or leave --streaming out."
+            )
         if self.max_words:
             number_of_words(self.max_words)
         self.save_points()
