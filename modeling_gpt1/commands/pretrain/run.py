@@ -399,7 +399,10 @@ class PretrainingRun:
             self.limit_evaluation()
 
     def note_trained_positions(self) -> None:
-        """Warns of positions that no block reaches, and keeps in the configuration how many are trained."""
+        """Warns of positions that no block reaches, and keeps in the configuration how many are trained.
+
+        Those of a stream are taken for as long as blocks may be: to know better it would have to be read twice.
+        """
         config = self.model.config
         num_before = getattr(config, "trained_positions", None)
         if not self.family.has_positions or not (self.is_new or num_before):
