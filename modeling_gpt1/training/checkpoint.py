@@ -18,8 +18,9 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from tokenizers import Tokenizer
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
+from transformers import PreTrainedConfig, PreTrainedModel, TokenizersBackend, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
@@ -40,6 +41,7 @@ CHECKPOINT_NAME = "checkpoint.json"
 # Pushes to the hub skip names that begin with "_".
 INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
+TOKENIZER_NAME = "tokenizer.json"
 MODEL_ALONE = "it holds only the model (`save_only_model`)"  # of a checkpoint that cannot be resumed from
 # Settings of a run; the state of the optimizer restores the first, and no other optimizer reads it.
 OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
@@ -264,6 +266,25 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
                 f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {was}, but this "
                 f"run's has {now}. Give the model the old one, or start a new run in another folder."
             )
+
+
+def check_tokenizer(checkpoint: str, tokenizer: Any) -> None:
+    """Refuses another tokenizer, even of as many tokens: the weights of the embeddings belong to the old ones.
+
+    Tokenizers that are not fast, and checkpoints without one, have nothing to compare.
+    """
+    file = Path(checkpoint, TOKENIZER_NAME)
+    if not isinstance(tokenizer, TokenizersBackend) or not file.is_file():
+        return
+    if _tokens_and_merges(Tokenizer.from_file(str(file))) != _tokens_and_merges(tokenizer.backend_tokenizer):
+        raise UserError(
+            f"`resume_from_checkpoint` is {checkpoint!r}, whose tokenizer has other tokens, ids or merges than this "
+            f"run's. Pass {checkpoint} as the tokenizer, or start a new run in another folder."
+        )
+
+
+def _tokens_and_merges(backend: Tokenizer) -> tuple[dict[str, int], list | None]:
+    return backend.get_vocab(with_added_tokens=True), json.loads(backend.to_str())["model"].get("merges")
 
 
 def settings_of(args: TrainingArguments, rows: Any = None, evaluated_rows: Any = None) -> dict[str, Any]:

@@ -147,6 +147,7 @@ class ResumableTrainer(Trainer):
             if self._checkpoint is not None:
                 own_model = without_adapter(self.accelerator.unwrap_model(self.model))
                 checkpoint.check_architecture(self._checkpoint, own_model.config)
+                checkpoint.check_tokenizer(self._checkpoint, self.saved_tokenizer)
                 checkpoint.check_optimizer(self._checkpoint, self.args)
                 checkpoint.read_unsaved_weights(self, self._checkpoint)  # refuses those of another optimizer
                 checkpoint.check_trained_weights(self._checkpoint, self._num_trained)

@@ -275,6 +275,27 @@ def test_another_folders_checkpoint_brings_its_tokenizer(books):
     assert (books / "new" / "tokenizer.json").read_bytes() == (checkpoint / "tokenizer.json").read_bytes()
 
 
+def swap_two_tokens(folder):
+    """Makes a tokenizer another one of as many tokens."""
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = content["model"]["vocab"]
+    first, second = list(vocabulary)[-2:]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_another_tokenizer_of_as_many_tokens_is_not_resumed(books, bpe, monkeypatch):
+    shutil.copytree(bpe, books / "tokenizer")
+    flags = ("--tokenizer_name", str(books / "tokenizer"), "--config_overrides", SIZES)
+    flags += ("--save_strategy", "steps", "--save_steps", "3", "--resume_from_checkpoint", "auto")
+    pretrain.main(arguments(books, books / "out", *flags))
+    swap_two_tokens(books / "tokenizer")
+    monkeypatch.setattr(run_module, "load_blocks", None)  # no text is prepared
+    told = refusal(pretrain.main, arguments(books, books / "out", *flags, "--max_steps", "9"))
+    assert f"{books}/out/checkpoint-6', whose tokenizer has other tokens, ids or merges than this run's" in told
+    assert f"Pass {books}/out/checkpoint-6 as the tokenizer" in told
+
+
 @pytest.mark.parametrize(
     ("num_tokens", "num_read", "parts"),
     [

@@ -35,7 +35,7 @@ from ...inference.checkpoints import number_of_words
 from ...storage.writing import publish_files
 from ...training.arguments import rows_per_update
 from ...training.callbacks import SavePoints
-from ...training.checkpoint import INCOMPLETE_DIR, read_content
+from ...training.checkpoint import INCOMPLETE_DIR, check_tokenizer, read_content
 from ...training.families import scores_of_evaluation, trainer_class_of
 from ...training.launch import check_launch, end_processes
 from ...training.measures import LEAST_VOCABULARY, describe_expectation
@@ -271,6 +271,8 @@ class PretrainingRun:
             with opening(f"The tokenizer of {given}"):
                 tokenizer = open_tokenizer(given)
         self.tokenizer = self.family.pretraining_tokenizer(tokenizer)
+        if self.checkpoint is not None:  # before a text is prepared with another one
+            check_tokenizer(self.checkpoint, self.tokenizer)
 
     def learn_tokenizer(self) -> PreTrainedTokenizerBase:
         """A tokenizer that the main process learns from the training text and the others load."""

@@ -593,6 +593,18 @@ class TestRefusals:
         train_to_the_end(trainer, str(tmp_path / "checkpoint-3"))
         assert trainer.state.global_step == 9
 
+    def test_another_tokenizer_of_as_many_tokens(self, tmp_path):
+        def start(*tokens):
+            vocabulary = {token: number for number, token in enumerate(["<unk>", *tokens])}
+            trainer = make_pretraining(tmp_path, max_steps=3)
+            trainer.processing_class = modeling_gpt1.GPT1Tokenizer(vocab=vocabulary, merges=[])
+            return trainer
+
+        train_to_the_end(start("a</w>", "b</w>"))
+        told = refusal(start("b</w>", "a</w>").train, resume_from_checkpoint="auto")
+        assert "checkpoint-3', whose tokenizer has other tokens, ids or merges than this run's. Pass" in told
+        train_to_the_end(start("a</w>", "b</w>"), "auto")
+
     @pytest.mark.parametrize("content", ["null", '{"files": {"model.safetensors": 9}}'])
     def test_a_checkpoint_of_another_version_is_not_skipped(self, content, tmp_path):
         train_to_the_end(make_pretraining(tmp_path, max_steps=3))
