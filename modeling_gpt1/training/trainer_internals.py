@@ -97,6 +97,8 @@ class ResumableTrainer(Trainer):
         self.is_terminated = False  # whether SIGTERM has ended the run (`enable_jit_checkpoint`)
         # The number of weights that training changes, before FSDP may join them. None where a search makes the models.
         self._num_trained: int | None = None
+        # What a resume compares beside the arguments and rows, such as the files behind a stream.
+        self.more_settings: dict[str, Any] = {}
         super().__init__(model, args, *others, **kwargs)
         self.add_callback(_BeginRun(self))
         for callback in self.callback_handler.callbacks:
@@ -210,7 +212,7 @@ class ResumableTrainer(Trainer):
 
     def _settings(self) -> dict[str, Any]:
         """What a resume compares with the run before."""
-        return checkpoint.settings_of(self.args, self.train_dataset, self.eval_dataset)
+        return {**checkpoint.settings_of(self.args, self.train_dataset, self.eval_dataset), **self.more_settings}
 
     def _forget_best(self) -> None:
         """Begins the search for the best checkpoint anew: its score was another one, or of other rows."""

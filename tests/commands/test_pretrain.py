@@ -427,6 +427,22 @@ def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
     assert results_of(output_dir, "train")["train_loss"] > 0
 
 
+def test_changed_files_of_a_stream_are_told_at_a_resume(books, bpe, caplog):
+    flags = ("--streaming", "--tokenizer_name", str(bpe), "--config_overrides", SIZES, "--resume_from_checkpoint")
+    flags += ("auto", "--save_strategy", "steps", "--save_steps", "3", "--max_steps")
+    pretrain.main(arguments(books, books / "out", *flags, "3"))
+    caplog.clear()
+    pretrain.main(arguments(books, books / "out", *flags, "4"))
+    assert "with other settings" not in caplog.text
+    before = (books / "one.txt").stat().st_size + (books / "two.txt").stat().st_size
+    with (books / "two.txt").open("a", encoding="utf-8") as file:
+        file.write("the cat")
+    pretrain.main(arguments(books, books / "out", *flags, "5"))
+    files = r"2 files of ([\d,]+) bytes \(\w{8}\)"
+    told = re.search(f"with other settings: train_files was {files} and is {files}", caplog.text)
+    assert told.groups() == (f"{before:,}", f"{before + 7:,}")
+
+
 @pytest.mark.parametrize(
     ("more", "parts"),
     [

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import zlib
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -457,6 +458,8 @@ class PretrainingRun:
             eval_dataset=self.watched_blocks,
             processing_class=self.tokenizer,
         )
+        if self.corpus_args.streaming and self.corpus_args.train_files:  # stored blocks are compared themselves
+            self.trainer.more_settings["train_files"] = fingerprint_of_files(self.corpus_args.train_files)
 
     def add_samples(self) -> None:
         """Lets each evaluation of a causal model continue the prompts."""
@@ -551,6 +554,14 @@ class PretrainingRun:
             dataset_args=corpus.dataset_config_name,
             dataset_split=short_names(corpus.validation_files) or corpus.validation_split,
         )
+
+
+def fingerprint_of_files(sources: list[str]) -> str:
+    """The number and bytes of some files, and a checksum of their names and sizes. Their folders may move."""
+    files = [file for source in sources for file in find_files(source)]
+    sizes = [(Path(file).name, Path(file).stat().st_size) for file in files]
+    num_bytes = sum(size for _, size in sizes)
+    return f"{counted(len(files), 'file')} of {counted(num_bytes, 'byte')} ({zlib.crc32(repr(sizes).encode()):08x})"
 
 
 def count_words(source: dict[str, Any]) -> int:
