@@ -102,7 +102,7 @@ def word_surprisals(
         ValueError: the model is not causal; the tokenizer has no offsets, no token that begins a text, more tokens
             than the model, tokens of several words, or marks neither ends nor beginnings of words; `stride` is out of
             range; a text is no text or has half a character; a token holds parts of two words; the tokens do not show
-            where a word begins.
+            where a word begins; the model's scores are not numbers (NaN).
 
     Examples:
         >>> from modeling_gpt1 import NOVELS, GPT1ForCausalLM, word_surprisals

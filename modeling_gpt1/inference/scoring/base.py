@@ -228,7 +228,8 @@ class Scorer:
             For each request the scores of its continuations, in order.
 
         Raises:
-            ValueError: a continuation is too long to be read with at least one token before it.
+            ValueError: a continuation is too long to be read with at least one token before it; the model's scores
+                are not numbers (NaN).
         """
         with unchanged(self.model):
             if self.is_batched is None:
@@ -304,9 +305,18 @@ class Scorer:
             groups += self._groups_of(number, request)
         tokens = defaultdict(list)
         for places, values in self._score_groups(groups):
+            if values.isnan().any():
+                raise UserError(self._not_numbers())
             for place, value in zip(places, values.tolist(), strict=True):
                 tokens[place].append(value)
         return tokens
+
+    def _not_numbers(self) -> str:
+        name = self.model.name_or_path or type(self.model).__name__
+        return (
+            f"The scores by {name} ({self.model.dtype}) are not numbers (NaN). The model's weights are damaged, its "
+            "training diverged, or its data type overflows. Use another checkpoint, or float32."
+        )
 
     def _groups_of(self, number: int, request: ScoringRequest) -> list[Group]:
         context = request.context

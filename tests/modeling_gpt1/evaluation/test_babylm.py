@@ -388,6 +388,34 @@ def test_the_command_follows_words_over_the_checkpoints(tiny_model, plain_tokeni
         run(str(run_folder / "chck_2M"), tmp_path / "data", tmp_path / "other", "--tasks", "babylm_aoa")
 
 
+@pytest.fixture
+def diverged(tiny_model, plain_tokenizer):
+    """A model whose scores are not numbers."""
+    model = tiny_model(GPT1ForCausalLM, vocab_size=len(plain_tokenizer), max_position_embeddings=256)
+    with torch.no_grad():
+        model.transformer.tokens_embed.weight.fill_(math.nan)
+    return CausalLMScorer(model, plain_tokenizer)
+
+
+@pytest.mark.parametrize("task, path", [("blimp", "blimp_filtered"), ("reading", "reading/reading_data.csv")])
+def test_a_model_whose_scores_are_not_numbers_gets_none(task, path, diverged, data_dir):
+    with pytest.raises(ValueError, match="scores by GPT1ForCausalLM .* are not numbers .NaN.*Use another checkpoint"):
+        babylm.evaluate_task(diverged, task, data_dir / path)
+
+
+def test_results_of_the_checkpoints_before_one_that_diverged_stay(causal, diverged, data_dir, tmp_path):
+    pytest.importorskip("lm_eval")
+    save_scorer(causal, tmp_path / "run" / "checkpoint-5")
+    save_scorer(diverged, tmp_path / "run" / "checkpoint-10")
+    words = ["--data_dir", str(data_dir), "--output_dir", str(tmp_path / "out"), "--tasks", "babylm_blimp"]
+    with pytest.raises(ValueError, match="scores by .*checkpoint-10 .* are not numbers"):
+        evaluate.main(["--checkpoints", str(tmp_path / "run"), *words, "--device", "cpu"])
+    of_blimp = babylm.evaluate_task(causal, "blimp", data_dir / "blimp_filtered")
+    results = json.loads((tmp_path / "out" / "results-5.json").read_text())
+    assert results["results"]["babylm_blimp"]["acc,none"] == of_blimp.metrics["acc"]
+    assert not (tmp_path / "out" / "results-10.json").exists()
+
+
 def test_a_row_ends_where_its_line_ends(tmp_path):
     """Other characters that end lines may stand in a text, and a file may end in an empty line."""
     row = {"sentence_good": "a\u2028b\x85c", "sentence_bad": "a", "linguistics_term": "x", "UID": "x", "field": "x"}

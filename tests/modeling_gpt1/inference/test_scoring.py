@@ -286,6 +286,44 @@ def test_a_score_has_a_total_and_a_mean_and_an_empty_one_no_mean():
     assert math.isnan(ContinuationScore(()).mean)
 
 
+def damaged(scorer):
+    """The scorer, whose model's weights became NaN, as those of a run that diverged."""
+    with torch.no_grad():
+        for weights in scorer.model.parameters():
+            weights.fill_(math.nan)
+    return scorer
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_causal_model_whose_scores_are_not_numbers_is_refused(attention, tiny_model):
+    scorer = damaged(CausalLMScorer(tiny_model(GPT1ForCausalLM, attn_implementation=attention)))
+    said = refusal(scorer.score_ids, make_requests(number=4))
+    assert "scores by GPT1ForCausalLM (torch.float32) are not numbers (NaN)" in said
+    assert "Use another checkpoint" in said
+
+
+def test_a_model_that_is_tried_first_is_refused_for_scores_that_are_not_numbers(randomise):
+    scorer = damaged(CausalLMScorer(randomise(built_in("Llama", LLAMA)).eval()))
+    assert "scores by LlamaForCausalLM (torch.float32) are not numbers" in refusal(scorer.score_ids, make_requests())
+
+
+@pytest.mark.parametrize("family, name", [("bert", "BertForMaskedLM"), ("bart", "BartForConditionalGeneration")])
+def test_other_families_whose_scores_are_not_numbers_are_refused(family, name, family_scorer):
+    scorer = damaged(family_scorer(family))
+    assert f"scores by {name} (torch.float32) are not numbers" in refusal(scorer.score_ids, make_requests(4, top=80))
+
+
+def test_a_token_without_probability_has_a_score(tiny_model):
+    def forbid(model, inputs, output):
+        output.logits[..., 7] = -math.inf
+
+    scorer = CausalLMScorer(tiny_model(GPT1ForCausalLM))
+    scorer.model.register_forward_hook(forbid)
+    ((impossible, possible),) = scorer.score_ids([([1, 2], [[7], [8]])])
+    assert impossible.token_log_probs == (-math.inf,)
+    assert math.isfinite(possible.total)
+
+
 def test_first_token_without_a_context(our_model):
     """It is not predicted, and the others are as if it had been the context."""
     scorer = CausalLMScorer(our_model)

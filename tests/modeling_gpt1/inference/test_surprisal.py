@@ -396,6 +396,16 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(gpt2):
     assert f"The tokenizer has {num_tokens + 1} tokens, but the model has embeddings for {num_tokens}" in told
 
 
+@pytest.mark.parametrize("family", ["gpt1", "gpt2"])
+def test_a_model_whose_scores_are_not_numbers_is_refused(family, request):
+    model, tokenizer = request.getfixturevalue(family)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.fill_(math.nan)
+    said = refusal(word_surprisals, model, tokenizer, TEXTS)
+    assert "are not numbers (NaN)" in said
+    assert "Use another checkpoint" in said
+
+
 def test_a_text_that_is_none_is_refused(gpt1):
     told = refusal(word_surprisals, *gpt1, ["the", None])
     assert "Text 1 is None, where a text is needed. Leave it out, or write it as a text." in told
