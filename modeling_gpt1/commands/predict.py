@@ -8,7 +8,6 @@ order. If a row cannot be read, the command exits with 1. See docs/own-data.md.
 """
 
 import csv
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import Task, load_files
 from tokenization.errors import UserError
-from tokenization.rows.cells import Number, as_json, as_text, read_cells
+from tokenization.rows.cells import as_json, as_text, read_cells, without_formula
 from tokenization.rows.columns import check_columns
 from tokenization.rows.metrics import compute
 from tokenization.wording import counted
@@ -37,10 +36,8 @@ from ..storage.reading import one_save
 from ..training.callbacks import readable
 from .finetune.arguments import parse_columns
 from .models import LinesOfCSV, OpenedModel, open_output, opening, read_with_model
-from .rows import check_labels, check_unknown, describe_recall, some_texts, warn_of_one_class
+from .rows import check_labels, check_unknown, describe_recall, report_formulas, some_texts, warn_of_one_class
 
-# A text that a spreadsheet would run; a number is none.
-FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@]")
 # Fields of a prediction, which no column may be called that is copied beside them.
 FIELDS = ("index", "label", "scores", "score", "truncated", "error")
 FAILED = 1  # exit code
@@ -183,9 +180,9 @@ class Prediction:
         if self.labelled:
             print_line(self.describe_scores())
         warn_of_one_class(self.labels, self.args.file)
-        if self.is_table and self.has_formulas():
-            said = "In front of a text that a spreadsheet would run as a formula stands an apostrophe."
-            print(said, file=sys.stderr)
+        if self.is_table:
+            kept = chain.from_iterable(row.values() for row in self.kept)
+            report_formulas(chain(self.labels, kept))
         if self.num_cut:
             cut = f"{self.num_cut} of {len(self.rows)} rows were cut to {self.collator.max_length} tokens"
             print(f"{cut}: those with the field `truncated`.", file=sys.stderr)
@@ -207,10 +204,6 @@ class Prediction:
         line = f"{counted(len(self.labelled), 'row')} {have} a label · {readable(scores)}"
         recall = describe_recall(predictions, labels, self.task)
         return f"{line}\n{recall}" if recall else line
-
-    def has_formulas(self) -> bool:
-        kept = chain.from_iterable(row.values() for row in self.kept)
-        return any(is_formula(cell) for cell in chain(self.labels, kept))
 
 
 def load_rows(args: PredictionArguments, config: PreTrainedConfig) -> tuple[Task, Dataset]:
@@ -264,14 +257,3 @@ def as_cells(record: dict) -> dict:
     if isinstance(label, list):
         cells["label"] = "|".join(label)
     return {key: without_formula(cell) for key, cell in cells.items()}
-
-
-def without_formula(cell: Any) -> Any:
-    """A text that a spreadsheet would run, behind an apostrophe; any other cell as it is."""
-    return f"'{cell}" if is_formula(cell) else cell
-
-
-def is_formula(cell: Any) -> bool:
-    """Whether a spreadsheet would run a cell."""
-    is_text = isinstance(cell, str) and not isinstance(cell, Number)
-    return is_text and FORMULA.match(cell) is not None

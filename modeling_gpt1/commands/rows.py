@@ -4,7 +4,7 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from tokenization import Task
 from tokenization.errors import UserError
+from tokenization.rows.cells import is_formula
 from tokenization.rows.metrics import counts_of_recall
 from tokenization.text.control_tokens import unknown_share
 from tokenization.wording import MOST_LISTED, counted
@@ -62,6 +63,13 @@ def check_labels(task: Task, splits: DatasetDict, config: PreTrainedConfig) -> T
             "rows, or --do_train to train the model for these."
         )
     return replace(task, multi_label=has_several)
+
+
+def report_formulas(cells: Iterable) -> None:
+    """Says what `without_formula` does to the cells of a .csv file, if it does something to one of them."""
+    if any(is_formula(cell) for cell in cells):
+        said = "In front of a text that a spreadsheet would run as a formula stands an apostrophe."
+        print(said, file=sys.stderr)
 
 
 def warn_of_one_class(counts: Counter, source: str) -> None:

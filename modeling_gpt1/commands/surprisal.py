@@ -10,6 +10,7 @@ import json
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -20,7 +21,7 @@ from transformers.hf_argparser import HfArg
 from tokenization import open_tokenizer
 from tokenization.errors import UserError
 from tokenization.file_kinds import to_utf8
-from tokenization.rows.cells import Number, as_json, as_text, read_cells
+from tokenization.rows.cells import Number, as_json, as_text, read_cells, without_formula
 from tokenization.rows.records import UNREADABLE
 from tokenization.wording import counted
 
@@ -31,9 +32,10 @@ from ..storage.locking import writer_of_new_file
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from .models import LinesOfCSV, OpenedModel, opening, read_with_model
-from .rows import check_unknown
+from .rows import check_unknown, report_formulas
 
 FORMATS = (".csv", ".jsonl", ".parquet")
+COLUMNS_OF_TEXT = ("word", "tokens")  # of the words
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".jsonl.gz", ".parquet")
 
 
@@ -148,23 +150,24 @@ def write(words: pd.DataFrame, file: str | None, kept: list[str]) -> None:
     The columns that were kept are texts in CSV. The other forms keep the kinds of their cells.
     """
     if file is None:
-        write_csv(with_texts(words, kept), sys.stdout)
+        write_csv(words, kept, sys.stdout)
         return
     with atomic_file(file) as output:
         if file.endswith(".csv"):
-            write_csv(with_texts(words, kept), output)
+            write_csv(words, kept, output)
         elif file.endswith(".jsonl"):
             output.writelines(as_json(row) + "\n" for row in words.to_dict("records"))
         else:
             with_kinds(words, kept).to_parquet(output.buffer, index=False)
 
 
-def write_csv(words: pd.DataFrame, file: TextIO) -> None:
-    words.to_csv(LinesOfCSV(file), index=False, lineterminator="\r\n")
-
-
-def with_texts(words: pd.DataFrame, kept: list[str]) -> pd.DataFrame:
-    return words.assign(**{name: words[name].map(as_text) for name in kept})
+def write_csv(words: pd.DataFrame, kept: list[str], file: TextIO) -> None:
+    """Writes the words as CSV, in which no text is run as a formula by a spreadsheet."""
+    texts = {name: words[name].map(as_text) for name in kept}
+    texts |= {name: words[name] for name in COLUMNS_OF_TEXT}
+    cells = {name: column.map(without_formula) for name, column in texts.items()}
+    words.assign(**cells).to_csv(LinesOfCSV(file), index=False, lineterminator="\r\n")
+    report_formulas(chain.from_iterable(texts.values()))
 
 
 def with_kinds(words: pd.DataFrame, kept: list[str]) -> pd.DataFrame:

@@ -166,6 +166,36 @@ def test_a_kept_cell_with_a_carriage_return_stays_one_cell(tmp_path, capsys):
     assert b"\r\n" not in (tmp_path / "words.csv").read_bytes()
 
 
+@pytest.fixture
+def with_formulas(tmp_path):
+    """The first words of a command whose texts and kept cells hold what a spreadsheet would run."""
+    file = write_rows(tmp_path / "rows.jsonl", [{"text": "she =1+1 -1,5 --", "item": "+x"}])
+    return ["gpt1-novels", "--file", file, "--keep", "item", "--device", "cpu"]
+
+
+def test_no_text_of_a_csv_file_is_run_as_a_formula(with_formulas, tmp_path, capsys):
+    surprisal.main([*with_formulas, "--output_file", str(tmp_path / "words.csv")])
+    words = pd.read_csv(tmp_path / "words.csv")
+    assert words["word"].tolist() == ["she", "'=1+1", "-1,5", "--"]
+    assert words["tokens"][1].startswith("'=")
+    assert words["item"].tolist() == ["'+x"] * 4
+    assert "In front of a text that a spreadsheet would run as a formula" in capsys.readouterr().err
+
+
+def test_no_text_on_the_terminal_is_run_as_a_formula(with_formulas, capsys):
+    surprisal.main(with_formulas)
+    printed = capsys.readouterr()
+    assert pd.read_csv(io.StringIO(printed.out))["word"].tolist() == ["she", "'=1+1", "-1,5", "--"]
+    assert "In front of a text that a spreadsheet would run as a formula" in printed.err
+
+
+def test_json_lines_hold_formulas_as_they_are(with_formulas, tmp_path, capsys):
+    surprisal.main([*with_formulas, "--output_file", str(tmp_path / "words.jsonl")])
+    words = [json.loads(line)["word"] for line in (tmp_path / "words.jsonl").read_text().splitlines()]
+    assert words == ["she", "=1+1", "-1,5", "--"]
+    assert "apostrophe" not in capsys.readouterr().err
+
+
 def test_the_tokenizers_own_code_runs_with_the_users_consent(monkeypatch, tmp_path):
     asked = []
 

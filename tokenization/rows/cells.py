@@ -1,7 +1,11 @@
-"""Cells that are copied from a file of rows into another file: each keeps the characters that it has there."""
+"""Cells that are copied from a file of rows into another file: each keeps the characters that it has there.
+
+In a .csv file a text that a spreadsheet would run as a formula gets an apostrophe before it.
+"""
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,10 @@ from ..file_kinds import ROW_FILES, json_rows
 from .columns import check_columns
 from .files import read_file
 from .records import SURROGATE
+
+BEGINS_OF_FORMULAS = ("=", "+", "-", "@")
+# Texts that begin so and are not run: numbers, such as -1e-05, -1,5 and -inf, and signs alone, such as a dash.
+NO_FORMULA = re.compile(r"[-+](?:[\d.,]+(?:e[-+]?\d+)?|inf(?:inity)?|nan)|[-+]+|[=@]", re.IGNORECASE)
 
 
 class Number(str):
@@ -65,6 +73,18 @@ def as_text(cell: Any) -> str:
     if isinstance(cell, bool | int | float | list | dict):
         return as_json(cell)
     return _without_surrogates(str(cell))
+
+
+def without_formula(cell: Any) -> Any:
+    """A text that a spreadsheet would run, behind an apostrophe; any other cell as it is."""
+    return f"'{cell}" if is_formula(cell) else cell
+
+
+def is_formula(cell: Any) -> bool:
+    """Whether a spreadsheet would run a cell."""
+    if not isinstance(cell, str) or isinstance(cell, Number):
+        return False
+    return cell.startswith(BEGINS_OF_FORMULAS) and NO_FORMULA.fullmatch(cell) is None
 
 
 def _without_surrogates(text: str) -> str:

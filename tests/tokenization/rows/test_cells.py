@@ -1,4 +1,4 @@
-"""Cells that are copied from one file into another: none of their characters changes."""
+"""Cells that are copied from one file into another: none of their characters changes, but formulas are not run."""
 
 import datetime
 import json
@@ -8,7 +8,7 @@ import pytest
 from support.files import write_rows
 from support.refusals import check_refused
 
-from tokenization.rows.cells import Number, as_json, as_text, read_cells
+from tokenization.rows.cells import Number, as_json, as_text, read_cells, without_formula
 
 # The value of a cell in a JSON file, and the cell of a .csv file that it becomes.
 JSON_CELLS = {
@@ -82,3 +82,22 @@ def test_cells_of_a_parquet_file_keep_their_values(tmp_path):
 def test_a_column_that_the_file_lacks_is_refused(tmp_path, ending):
     path = write_rows(tmp_path / f"rows{ending}", [{"text": "a", "id": 1}])
     check_refused(lambda: read_cells(path, ["idd"]), f"{path} has no column 'idd' to keep (did you mean 'id'?)")
+
+
+NUMBERS = ["-1", "+2.5", "-1e-05", "-2.5E+3", "-1,5", "-1.234,5", "-inf", "-nan"]
+FORMULAS = ["=1+1", "=1", "+ve", "-x", "-1-1", "-1e", "-e5", "@a", "--cmd", "-inf()", "-info", "=="]
+
+
+@pytest.mark.parametrize("cell", [*NUMBERS, "-", "--", "="])
+def test_a_number_or_a_sign_is_no_formula(cell):
+    assert without_formula(cell) == cell
+
+
+@pytest.mark.parametrize("cell", FORMULAS)
+def test_a_text_that_a_spreadsheet_would_run_stands_behind_an_apostrophe(cell):
+    assert without_formula(cell) == f"'{cell}"
+
+
+@pytest.mark.parametrize("cell", [-1.5, None, "", "a=b", "1-1", Number("-1e5")])
+def test_other_cells_are_no_formulas(cell):
+    assert without_formula(cell) is cell
