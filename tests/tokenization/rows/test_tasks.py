@@ -17,6 +17,7 @@ from sklearn import metrics as sklearn_metrics
 from transformers import EvalPrediction
 
 from tokenization import TASKS, Task, compute_metrics_for, get_task
+from tokenization.errors import UserError
 from tokenization.rows.metrics import SCORES, compute, find_metric
 from tokenization.rows.tasks import predictions_from_logits
 
@@ -202,3 +203,15 @@ def test_no_class_is_read_off_scores_that_are_no_numbers(task):
 def test_predictions_that_are_no_numbers_have_no_score(score):
     with pytest.raises(ValueError, match="^1 of 3 predictions are not numbers .NaN., the first of them prediction 2"):
         compute(score, np.array([0.0, 1.0, np.nan]), np.array([0, 1, 1]))
+
+
+@pytest.mark.parametrize("name", ["f1", "precision"])
+def test_a_score_of_two_classes_is_refused_where_a_third_is_predicted_or_true(name):
+    two, three = [0, 1, 1, 0], [0, 1, 2, 1]
+    for predictions, references in ((three, two), (two, three)):
+        with pytest.raises(UserError, match=rf"'{name}'.* like \[0, 1, 2\].*f1_macro"):
+            compute(name, predictions, references)
+
+
+def test_a_score_of_all_classes_counts_a_class_that_is_only_predicted():
+    assert compute("f1_macro", [0, 1, 2, 1], [0, 1, 1, 0])["f1_macro"] == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
