@@ -13,6 +13,7 @@ docs/babylm.md.
 
 import json
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from tokenization.errors import UserError
 
 from ..evaluation import babylm, report
 from ..inference.checkpoints import saved_revisions
-from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
+from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer, scorer_class_of
 from ..storage.locking import locked
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file, write_atomically
@@ -65,6 +66,7 @@ def main(arguments: list[str]) -> None:
     run.check_output_folder()
     with run.only_writer():
         run.find_challenge()
+        run.check_predictions()
         run.specify_tasks()
         for model, name in zip(run.models, run.names, strict=True):
             run.evaluate(model, name)
@@ -83,10 +85,14 @@ class EvaluationRun:
         self.given_model = args.model or args.checkpoints
         self.models = args.models()
         self.output = Path(args.output_dir)
-        self.revision = f"-{args.revision}" if args.revision else ""
-        is_of_run = args.checkpoints is not None
-        self.settings_name = f"evaluate_run{'-checkpoints' if is_of_run else self.revision}.yaml"
-        self.names = [f"-{model['step']}" for model in self.models] if is_of_run else [self.revision]  # in file names
+        self.revision = None if args.revision == "main" else args.revision  # `main` is the model itself
+        if args.checkpoints is None:
+            name = f"-{self.revision}" if self.revision else ""
+            self.settings_name = f"evaluate_run{name}.yaml"
+            self.names = [name]  # in file names
+        else:
+            self.settings_name = "evaluate_run-checkpoints.yaml"
+            self.names = [f"-{model['step']}" for model in self.models]
         self.tasks_of_challenge = [task for task in args.tasks if task.startswith(BABYLM)]
         self.tasks_of_harness = [task for task in args.tasks if not task.startswith(BABYLM)]
         self.rows: list[dict] = []  # each model with its results
@@ -100,12 +106,18 @@ class EvaluationRun:
 
     def check_output_folder(self) -> None:
         files = [f"results{name}.json" for name in self.names]
-        if self.args.checkpoints is not None:
+        if self.args.checkpoints is None:
+            files += [f"table{name}.md" for name in self.names]
+        else:
             files += ["curves.json", "curves.png"]
-        for file in (*files, self.settings_name):
+        self.check_new([*files, self.settings_name])
+        self.output.mkdir(parents=True, exist_ok=True)
+
+    def check_new(self, files: Iterable[str | Path]) -> None:
+        """Refuses files that are in the output folder: what an earlier evaluation or a user wrote stays."""
+        for file in files:
             if (self.output / file).exists():
                 raise UserError(f"--output_dir {self.output} has {file} already. Pass another folder.")
-        self.output.mkdir(parents=True, exist_ok=True)
 
     def only_writer(self) -> AbstractContextManager[None]:
         """A context in which no other evaluation writes the same results."""
@@ -125,6 +137,28 @@ class EvaluationRun:
                 raise UserError(
                     f"--{name} has no use for the tasks {BABYLM}_… of the challenge. Leave it out, or leave them out."
                 )
+
+    def check_predictions(self) -> None:
+        """Refuses predictions for the challenge that are there, such as those of its own pipeline."""
+        if self.challenge:
+            for model in self.models:
+                self.check_new(self.predictions_files(model["model"]).values())
+
+    def predictions_files(self, model: str) -> dict[str, Path]:
+        """Where the predictions of each of the challenge's tasks are written, in the output folder."""
+        revision = self.revision if self.args.checkpoints is None else Path(model).name
+        backend = self.backend_of(model)
+        return {
+            task: babylm.predictions_file(self.given_model, revision, backend, task, path)
+            for task, path in self.challenge.items()
+        }
+
+    def backend_of(self, model: str) -> str:
+        """How the challenge's sentences are scored: as --backend says, or by the architecture."""
+        if self.args.backend is not None:
+            return self.args.backend
+        is_masked = scorer_class_of(self.args.open_config(model)) is MaskedLMScorer
+        return "mlm" if is_masked else "causal"
 
     def specify_tasks(self) -> None:
         """Finds the tasks of the harness, and checks that they have rows for --num_fewshot examples."""
@@ -209,8 +243,7 @@ class EvaluationRun:
     def evaluate_challenge(self, results: dict, model: str) -> None:
         """Adds the tasks of the challenge to the results, and writes the predictions under the run's name."""
         scorer = self.load_for_challenge(model)
-        backend = babylm.backend_of(scorer)
-        revision = self.args.revision if self.args.checkpoints is None else Path(model).name
+        files = self.predictions_files(model)
         for task, path in self.challenge.items():
             answer = self.answer_of(scorer, task, path)
             name = f"{BABYLM}_{task}"
@@ -224,9 +257,7 @@ class EvaluationRun:
             }
             results["n-shot"][name] = 0
             results["asked"].append(name)
-            babylm.write_predictions(
-                self.output, self.given_model, revision, backend, answer.place, answer.predictions
-            )
+            write_atomically(self.output / files[task], json.dumps(answer.predictions) + "\n")
 
     def answer_of(self, scorer: Scorer, task: str, path: Path) -> babylm.Answer:
         """What a model makes of a task of the challenge."""
@@ -260,7 +291,7 @@ class EvaluationRun:
 
     def evaluate_ages(self, path: Path) -> babylm.Answer:
         """The ages at which words are learnt, over the checkpoints that a run saved by words."""
-        is_whole_run = self.args.checkpoints is None and self.args.revision is None
+        is_whole_run = self.args.checkpoints is None and self.revision is None
         revisions = saved_revisions(self.given_model) if is_whole_run else {}
         if len(revisions) < LEAST_REVISIONS:
             raise UserError(
@@ -283,7 +314,7 @@ class EvaluationRun:
             "total_steps": len(revisions),
             "completed_steps": len(revisions),
         }
-        return babylm.Answer(metrics, {}, len(rows), None, {"metadata": about, "results": rows}, "AoA_word")
+        return babylm.Answer(metrics, {}, len(rows), None, {"metadata": about, "results": rows})
 
     # ---- Results of all models
 

@@ -18,7 +18,6 @@ from tokenization.errors import UserError
 from tokenization.rows.metrics import spearmanr
 
 from ..inference.scoring import MaskedLMScorer, Scorer, ScoringRequest
-from ..storage.writing import write_atomically
 
 # Masks that the pipeline appends where a masked model reads from left to right.
 READING_MASKS = 3
@@ -193,7 +192,6 @@ class Answer(NamedTuple):
     num_rows: int
     chance: float | None
     predictions: dict[str, Any]
-    place: str  # the folder of the predictions
 
 
 def evaluate_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None) -> Answer:
@@ -227,8 +225,7 @@ def evaluate_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = 
         metrics = {"spearmanr": float(spearmanr(probabilities, [item.ratio for item in items]))}
         groups, chance = {}, None
     collected = {group: {"predictions": of_group} for group, of_group in predictions.items()}
-    place = "blimp" if name == "supplement" else name
-    return Answer(metrics, groups, len(items), chance, collected, f"{place}/{path.name}")
+    return Answer(metrics, groups, len(items), chance, collected)
 
 
 def _mean_accuracy(name: str, accuracies: dict[str, float]) -> float:
@@ -277,7 +274,6 @@ def _evaluate_reading(scorer: Scorer, path: Path, num_rows: int | None) -> Answe
         num_rows=len(rows),
         chance=None,
         predictions={READING: {"predictions": predictions}},
-        place=READING,
     )
 
 
@@ -382,15 +378,19 @@ def _crossing(places: np.ndarray, values: np.ndarray, height: float, start: list
 # ---- Files
 
 
-def backend_of(scorer: Scorer) -> str:
-    """What the pipeline calls the way in which a model scores a sentence."""
-    if not isinstance(scorer, MaskedLMScorer):
-        return "causal"
-    return "mntp" if scorer.is_shifted else "mlm"
+def predictions_file(model: str, revision: str | None, backend: str, name: str, path: Path) -> Path:
+    """Where the challenge's collate_preds.py looks for predictions, below its folder `results`.
 
-
-def write_predictions(output: Path, model: str, revision: str | None, backend: str, place: str, content: dict) -> None:
-    """Writes predictions where the challenge's collate_preds.py looks for them in its folder `results`."""
-    name = "surprisal.json" if place == "AoA_word" else "predictions.json"
-    folder = output / Path(model).stem / (revision or "main") / "zero_shot" / backend / place
-    write_atomically(folder / name, json.dumps(content) + "\n")
+    Args:
+        model: folder or hub id.
+        revision: branch or checkpoint; None is `main`.
+        backend: what the pipeline calls the way in which the model scores a sentence: causal, mlm or mntp.
+        name, path: the task, and its rows, as `find_tasks` gives them.
+    """
+    folder = Path(Path(model).stem, revision or "main", "zero_shot", backend)
+    if name == AGES:
+        return folder / "AoA_word" / "surprisal.json"
+    if name == READING:
+        return folder / READING / "predictions.json"
+    group = "blimp" if name == "supplement" else name
+    return folder / group / path.name / "predictions.json"

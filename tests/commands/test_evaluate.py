@@ -98,11 +98,32 @@ def test_what_is_refused(save_model, tmp_path, arguments, message):
     assert refusal(evaluate.main, words).startswith(message.format(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["results.json", "evaluate_run.yaml"])
-def test_what_an_earlier_evaluation_wrote_is_not_replaced(name, save_model, tmp_path):
-    save_model(tmp_path / "model")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / name).write_text("earlier", encoding="utf-8")
-    words = ["--model", str(tmp_path / "model"), "--tasks", "copa", "--output_dir", str(tmp_path / "out")]
+def check_kept(name, folder, words):
+    """Whether an evaluation that would write a file is refused, and the file stays."""
+    (folder / "out").mkdir()
+    (folder / "out" / name).write_text("earlier", encoding="utf-8")
+    words = [*words, "--tasks", "copa", "--output_dir", str(folder / "out"), "--device", "cpu"]
     assert f"has {name} already. Pass another folder" in refusal(evaluate.main, words)
-    assert (tmp_path / "out" / name).read_text(encoding="utf-8") == "earlier"
+    assert (folder / "out" / name).read_text(encoding="utf-8") == "earlier"
+
+
+@pytest.mark.parametrize("name", ["results.json", "table.md", "evaluate_run.yaml"])
+def test_what_an_earlier_evaluation_wrote_is_not_replaced(name, save_model, tmp_path):
+    check_kept(name, tmp_path, ["--model", save_model(tmp_path / "model")])
+
+
+@pytest.mark.parametrize("name", ["results.json", "table.md", "evaluate_run.yaml"])
+def test_revision_main_replaces_nothing_of_the_model_itself(name, save_model, tmp_path):
+    check_kept(name, tmp_path, ["--model", save_model(tmp_path / "model"), "--revision", "main"])
+
+
+@pytest.mark.parametrize("name", ["results-old.json", "table-old.md", "evaluate_run-old.yaml"])
+def test_what_an_earlier_evaluation_of_a_revision_wrote_is_not_replaced(name, save_model, tmp_path):
+    save_model(tmp_path / "model" / "old")
+    check_kept(name, tmp_path, ["--model", save_model(tmp_path / "model"), "--revision", "old"])
+
+
+@pytest.mark.parametrize("name", ["results-5.json", "curves.json", "curves.png", "evaluate_run-checkpoints.yaml"])
+def test_what_an_earlier_evaluation_of_checkpoints_wrote_is_not_replaced(name, save_model, tmp_path):
+    save_model(tmp_path / "run" / "checkpoint-5")
+    check_kept(name, tmp_path, ["--checkpoints", str(tmp_path / "run")])

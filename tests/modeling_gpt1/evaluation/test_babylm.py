@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -140,7 +141,6 @@ SENTENCES = {
 )
 def test_each_sentence_is_scored_by_the_definition(family, backend, causal, make_masked, data_dir):
     scorer = causal if family == "gpt1" else make_masked(family, is_shifted=backend == "mntp")
-    assert babylm.backend_of(scorer) == backend
     for name, kind, file in (
         ("blimp", "blimp", "blimp_filtered/first"),
         ("ewok", "ewok", "ewok_filtered/ewok"),
@@ -169,12 +169,11 @@ def test_scores_of_all_tasks_and_their_predictions(causal, data_dir, capsys):
     row = ROWS["blimp_filtered/first"][2]
     answer = [row["sentence_good"], row["sentence_bad"]][int(np.argmax(scores[2]))]
     assert blimp.predictions["paradigm_0"]["predictions"][1] == {"id": "paradigm_0_1", "pred": answer}
-    assert (blimp.chance, blimp.num_rows, blimp.place) == (0.5, 7, "blimp/blimp_filtered")
+    assert (blimp.chance, blimp.num_rows) == (0.5, 7)
 
     scores = totals(causal, map(SENTENCES["blimp"], ROWS["supplement_filtered/hypernym"]))
     supplement = of("supplement")
     assert supplement.groups == {"hypernym": accuracy(scores)}
-    assert supplement.place == "blimp/supplement_filtered"
 
     ewok = of("ewok")
     scores = totals(causal, map(SENTENCES["ewok"], ROWS["ewok_filtered/ewok"]))
@@ -352,6 +351,52 @@ def test_the_command_answers_all_and_leaves_what_the_challenge_collects(causal, 
     paths = sorted(str(path.relative_to(folder)) for path in folder.glob("**/*.json"))
     assert paths == [f"{name}/predictions.json" for name in written.split()]
     assert json.loads((folder / "blimp" / "blimp_filtered" / "predictions.json").read_text()) == of_blimp.predictions
+
+
+def check_predictions_stay(place, task, model, data_dir, folder, monkeypatch, *words):
+    """Whether predictions of another program, below the output folder, stay, and nothing is scored before that."""
+    for name in ("evaluate_task", "word_surprisals"):
+        monkeypatch.setattr(babylm, name, lambda *args: pytest.fail("a task was scored"))
+    file = folder / "out" / place
+    file.parent.mkdir(parents=True)
+    file.write_text("of the challenge's own pipeline")
+    with pytest.raises(ValueError, match=f"out has {place} already. Pass another folder"):
+        run(model, data_dir, folder / "out", "--tasks", "babylm_reading", f"babylm_{task}", *words)
+    assert file.read_text() == "of the challenge's own pipeline"
+
+
+@pytest.mark.parametrize(
+    "task, place",
+    [
+        ("supplement", "causal/blimp/supplement_filtered/predictions.json"),
+        ("ewok", "causal/ewok/ewok_filtered/predictions.json"),
+        ("reading", "causal/reading/predictions.json"),
+        ("aoa", "causal/AoA_word/surprisal.json"),
+    ],
+)
+@pytest.mark.parametrize("words", [[], ["--revision", "main"]])
+def test_predictions_of_another_program_stay(task, place, words, causal, data_dir, tmp_path, monkeypatch):
+    shutil.copytree(data_dir, tmp_path / "data")
+    (tmp_path / "data" / "aoa").mkdir()
+    (tmp_path / "data" / "aoa" / "cdi_childes.json").write_text("{}")
+    model = save_scorer(causal, tmp_path / "model")
+    place = f"model/main/zero_shot/{place}"
+    check_predictions_stay(place, task, model, tmp_path / "data", tmp_path, monkeypatch, *words)
+
+
+@pytest.mark.parametrize("backend", ["mlm", "mntp"])
+def test_predictions_of_a_masked_model_stay(backend, make_masked, data_dir, tmp_path, monkeypatch):
+    model = save_scorer(make_masked(), tmp_path / "model")
+    words = ["--backend", "mntp"] if backend == "mntp" else []
+    place = f"model/main/zero_shot/{backend}/ewok/ewok_filtered/predictions.json"
+    check_predictions_stay(place, "ewok", model, data_dir, tmp_path, monkeypatch, *words)
+
+
+def test_predictions_of_a_checkpoint_stay(causal, data_dir, tmp_path, monkeypatch):
+    save_scorer(causal, tmp_path / "run" / "chck_1M")
+    model = save_scorer(causal, tmp_path / "run")
+    place = "run/chck_1M/zero_shot/causal/ewok/ewok_filtered/predictions.json"
+    check_predictions_stay(place, "ewok", model, data_dir, tmp_path, monkeypatch, "--revision", "chck_1M")
 
 
 @pytest.mark.parametrize("backend", [None, "mntp"])
