@@ -354,7 +354,10 @@ def _age_of_model(words: np.ndarray, surprisals: np.ndarray) -> float | None:
     places = np.log10(words + 1)
     values = -surprisals
     start = [values.max() - values.min(), 1.0, places.mean(), values.min()]
-    return _crossing(places, values, -(np.log2(300_000) + surprisals.min()) / 2, start)
+    # As in the pipeline's `compute_model_aoa`, guessing is measured in bits, though surprisals are in nats.
+    guessing = np.log2(300_000)
+    middle = (guessing + surprisals.min()) / 2
+    return _crossing(places, values, -middle, start)
 
 
 def _crossing(places: np.ndarray, values: np.ndarray, height: float, start: list[float], **options) -> float | None:
