@@ -212,19 +212,19 @@ def id_of_start(tokenizer: PreTrainedTokenizerBase) -> int:
 
 def pieces_of(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes] | None:
     """The bytes of text that each id stands for; `None` where tokens end words."""
-    vocabulary = tokenizer.get_vocab()
-    if any(token.endswith(END_OF_WORD) for token in vocabulary):
+    backend = tokenizer.backend_tokenizer
+    # Added tokens are read as they are, whatever they end in or begin with: they say nothing about words.
+    if getattr(backend.model, "end_of_word_suffix", None):  # only BPE has one
         return None
-    if not any(token.startswith(MARKS_OF_WORDS) for token in vocabulary):
+    if not any(token.startswith(MARKS_OF_WORDS) for token in backend.get_vocab(with_added_tokens=False)):
         raise UserError(
             f"The tokens of {type(tokenizer).__name__} mark neither where words end, as {END_OF_WORD!r}, nor where "
             f"they begin, as {' and '.join(map(repr, MARKS_OF_WORDS))}. Pass a model with such a tokenizer."
         )
-    backend = tokenizer.backend_tokenizer
     is_byte_level = "ByteLevel" in f"{backend.decoder} {backend.pre_tokenizer}"
     added = tokenizer.added_tokens_decoder
     pieces = {}
-    for token, token_id in vocabulary.items():
+    for token, token_id in tokenizer.get_vocab().items():
         if is_byte_level and token_id in added:
             pieces[token_id] = token.encode()
         elif is_byte_level:

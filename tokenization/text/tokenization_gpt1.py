@@ -123,7 +123,8 @@ class GPT1Tokenizer(TokenizersBackend):
             ValueError: none of these files is there, or they belong to another kind of tokenizer.
         """
         tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        if not any(token.endswith(END_OF_WORD) for token in tokenizer.get_vocab()):
+        tokens = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)  # an added one may be `</w>` itself
+        if not any(token.endswith(END_OF_WORD) for token in tokens):
             if len(tokenizer) == 1 and not os.path.isdir(pretrained_model_name_or_path):
                 found = "is no folder here, and no id of the hub whose tokenizer could be opened"
             else:

@@ -1,5 +1,6 @@
 """Surprisal of words: it adds up to the text's, is that of a probability, and does not depend on batches."""
 
+import copy
 import itertools
 import math
 import re
@@ -11,7 +12,7 @@ from support.families import make_family_model, make_family_tokenizer
 from support.refusals import refusal
 from support.tiny import SENTENCES, byte_level
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, TokenizersBackend
+from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTTokenizer, TokenizersBackend
 
 from modeling_gpt1 import GPT1ForCausalLM, word_surprisals
 from modeling_gpt1.inference.surprisal import COLUMNS, ids_of_boundaries, pieces_of
@@ -327,6 +328,29 @@ def test_a_tokenizer_with_tokens_of_several_words_is_refused():
     told = refusal(word_surprisals, model, tokenizer, "a")
     assert "The tokenizer has a token of several words, ' a a'" in told
     assert "Pass a model whose tokens hold one word at most." in told
+
+
+def test_added_tags_change_no_word_of_gpt2(gpt2):
+    model, tokenizer = gpt2
+    bits = word_surprisals(model, tokenizer, TEXTS)["bits"]
+    wider = copy.deepcopy(model)
+    wider.resize_token_embeddings(len(tokenizer) + 2, mean_resizing=False)
+    with torch.no_grad():  # two rows without any probability, so that the others keep theirs
+        wider.lm_head = torch.nn.Linear(32, len(tokenizer) + 2).double()
+        wider.lm_head.weight[:-2], wider.lm_head.weight[-2:] = model.lm_head.weight, 0
+        wider.lm_head.bias[:-2], wider.lm_head.bias[-2:] = 0, -1e9
+    tokenizer.add_tokens(["<w>", "</w>"])
+    assert word_surprisals(wider, tokenizer, TEXTS)["bits"].tolist() == pytest.approx(bits.tolist(), abs=1e-9)
+
+
+def test_an_added_token_with_a_blank_begins_no_words():
+    tokenizer = make_family_tokenizer("bert")
+    tokenizer.add_tokens(["▁word"])
+    assert "mark neither where words end" in refusal(pieces_of, tokenizer)
+
+
+def test_tokens_of_openai_gpt_end_words(openai_gpt_folder):
+    assert pieces_of(OpenAIGPTTokenizer.from_pretrained(openai_gpt_folder)) is None
 
 
 # ---- Windows and batches

@@ -90,6 +90,12 @@ def test_refusals(gpt2_folder, tokenizer, tiny_model, tmp_path):
     assert len(tokenizer) == 400
 
 
+def test_an_added_token_makes_no_tokenizer_of_gpt1s_kind(tokenizer, tmp_path):
+    tokenizer.add_tokens(["</w>"])
+    tokenizer.save_pretrained(tmp_path)
+    assert "no token ends in </w>" in refusal(GPT1Tokenizer.from_pretrained, tmp_path)
+
+
 # ---- Control tokens
 
 
