@@ -52,6 +52,8 @@ class _HiddenToken(NamedTuple):
     """Where the row predicts the token."""
     target: int
     place: Place
+    longest: int
+    """Tokens of the longest row of its continuation."""
 
 
 class MaskedLMScorer(_WholeTextScorer):
@@ -79,7 +81,8 @@ class MaskedLMScorer(_WholeTextScorer):
 
     def _score_groups(self, groups: list[Group]) -> Iterator[PredictedTokens]:
         hidden = [token for group in groups for token in self._hide_each(group)]
-        for batch in self._batches(hidden, lambda token: (len(token.ids),)):
+        # Batches are sorted by length. By that of the longest row, the rows of a continuation stay in order.
+        for batch in self._batches(hidden, lambda token: (token.longest,)):
             outputs = self.model(**self._padded([token.ids for token in batch]))
             logits = outputs["prediction_logits" if "prediction_logits" in outputs else "logits"]
             positions = [[token.position] for token in batch]
@@ -89,6 +92,7 @@ class MaskedLMScorer(_WholeTextScorer):
     def _hide_each(self, group: Group) -> Iterator[_HiddenToken]:
         mask = self.tokenizer.mask_token_id
         (continuation,) = group.continuations
+        longest = len(group.context) + len(continuation) + (self.num_masks or 1)
         for number, target in enumerate(continuation):
             before = group.context + continuation[:number]
             if self.num_masks is None:
@@ -97,7 +101,7 @@ class MaskedLMScorer(_WholeTextScorer):
                 rest = [mask] * self.num_masks
             position = len(before) - 1 if self.is_shifted else len(before)
             ids = [*before, *rest, self.tokenizer.sep_token_id]
-            yield _HiddenToken(ids, position, target, group.places[0])
+            yield _HiddenToken(ids, position, target, group.places[0], longest)
 
 
 class DenoisingLMScorer(_WholeTextScorer):

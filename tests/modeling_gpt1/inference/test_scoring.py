@@ -270,6 +270,23 @@ def test_greedy_tokens_of_a_masked_model(family_scorer):
     assert [score.is_greedy for score in scores] == [True, False]
 
 
+@torch.no_grad()
+def test_tokens_read_from_left_to_right_come_in_order(family_scorer):
+    """A row grows with its token's place, and batches begin with the longest rows."""
+    scorer = family_scorer("bert", num_masks=3)
+    tokenizer = scorer.tokenizer
+    requests = [([5, 6], [[7, 8, 9, 10], [11, 12]]), ([], [[13, 14, 15]])]
+    for (context, continuations), scores in zip(requests, scorer.score_ids(requests), strict=True):
+        for continuation, score in zip(continuations, scores, strict=True):
+            expected = []
+            for number, target in enumerate(continuation):
+                before = [tokenizer.cls_token_id, *context, *continuation[:number]]
+                ids = [*before, *[tokenizer.mask_token_id] * 3, tokenizer.sep_token_id]
+                logits = scorer.model(torch.tensor([ids])).logits[0, len(before)]
+                expected.append(logits.log_softmax(-1)[target].item())
+            assert score.token_log_probs == pytest.approx(expected, abs=1e-5)
+
+
 def test_the_architecture_decides_the_method():
     masked = (FAMILIES[name].config_class() for name in ("bert", "roberta", "albert"))
     assert {scorer_class_of(config) for config in masked} == {MaskedLMScorer}
