@@ -27,7 +27,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -157,14 +157,14 @@ def word_surprisals(
             plan.stems = stem_requests(plan, boundaries.stems, start_id, length)
         plans.append(plan)
     scores = iter(scorer.scores_of([request for plan in plans for request in plan.all_requests]))
+    for plan in plans:
+        plan.keep_scores([next(scores) for _ in plan.all_requests])
 
     rows = []
     for plan in plans:
-        tokens = [token for _ in plan.requests for token in next(scores)]
-        after_stems = {place: next(scores)[-1].boundary for place in plan.stems}
-        ends = {} if pieces is None else ends_of_words(plan, tokens, after_stems)
+        ends = {} if pieces is None else ends_of_words(plan)
         written = tokenizer.convert_ids_to_tokens(plan.ids)
-        log_probs = log_probs_of_words([places for _, places in plan.words], tokens, ends)
+        log_probs = log_probs_of_words([places for _, places in plan.words], plan.scores, ends)
         positions = sentence_positions([match.group() for match, _ in plan.words])
         for (match, places), log_prob, (sentence, position) in zip(plan.words, log_probs, positions, strict=True):
             rows.append(
@@ -313,9 +313,22 @@ def words_of_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple
     return words
 
 
+class TokenScore(NamedTuple):
+    """A predicted token. Where tokens end words, only its probability is needed."""
+
+    log_prob: float
+    """Natural logarithm of its probability."""
+    boundary: float = 0.0
+    """Of the probability that the token in its place begins with white space or ends the text."""
+    stem: float = 0.0
+    """Of the probability of the token without white space at its end; −∞ where that is no token."""
+    joined: float = 0.0
+    """Of the probability of all tokens that are its stem with white space at the end; −∞ without any."""
+
+
 @dataclass
 class TextPlan:
-    """A text, and what is scored of it."""
+    """A text, what is scored of it, and the scores."""
 
     number: int
     text: str
@@ -328,10 +341,21 @@ class TextPlan:
     """The text's tokens, in windows."""
     stems: dict[int, ScoringRequest] = field(default_factory=dict)
     """Of each place of a token that joins a word's end with white space: its stem, and what follows that."""
+    scores: list[TokenScore] = field(default_factory=list)
+    """The score of each token, and of what follows the last one where tokens begin words."""
+    after_stems: dict[int, float] = field(default_factory=dict)
+    """Of each place in `stems`: the boundary behind the stem."""
 
     @property
     def all_requests(self) -> list[ScoringRequest]:
         return [*self.requests, *self.stems.values()]
+
+    def keep_scores(self, scores: list[list[TokenScore]]) -> None:
+        """Keeps the scores of `all_requests`."""
+        of_text = scores[: len(self.requests)]
+        of_stems = scores[len(self.requests) :]
+        self.scores = list(chain.from_iterable(of_text))
+        self.after_stems = {place: tokens[-1].boundary for place, tokens in zip(self.stems, of_stems, strict=True)}
 
     @property
     def ends(self) -> Iterator[tuple[int, re.Match | None]]:
@@ -360,19 +384,6 @@ def stem_requests(
 
 
 # ---- Scores
-
-
-class TokenScore(NamedTuple):
-    """A predicted token. Where tokens end words, only its probability is needed."""
-
-    log_prob: float
-    """Natural logarithm of its probability."""
-    boundary: float = 0.0
-    """Of the probability that the token in its place begins with white space or ends the text."""
-    stem: float = 0.0
-    """Of the probability of the token without white space at its end; −∞ where that is no token."""
-    joined: float = 0.0
-    """Of the probability of all tokens that are its stem with white space at the end; −∞ without any."""
 
 
 class Boundaries(NamedTuple):
@@ -460,23 +471,21 @@ def windows(ids: Sequence[int], start_id: int, length: int, stride: int) -> Iter
         yield ScoringRequest(list(ids[begin - num_before : begin]), [piece])
 
 
-def ends_of_words(plan: TextPlan, scores: Sequence[TokenScore], after_stems: Mapping[int, float]) -> dict[int, float]:
+def ends_of_words(plan: TextPlan) -> dict[int, float]:
     """The `log_end` of each word, by the place behind it.
-
-    `after_stems` has the boundaries behind the stems of joined tokens, by their places.
 
     White space at the end of a text belongs to its last word, which then ends as it stands.
     """
     ends = {}
     for end, following in plan.ends:
         is_closed = plan.ends_in_space(end)
-        last = scores[end - 1]
+        last = plan.scores[end - 1]
         if following is None:
-            ends[end] = 0.0 if is_closed else log_end(last, scores[end].boundary)
+            ends[end] = 0.0 if is_closed else log_end(last, plan.scores[end].boundary)
         elif is_closed:
-            ends[end] = log_end(last, after_stems.get(end - 1, 0.0))
+            ends[end] = log_end(last, plan.after_stems.get(end - 1, 0.0))
         else:
-            ends[end] = log_end(last, boundary_of_text(plan, scores, end, following))
+            ends[end] = log_end(last, boundary_of_text(plan, end, following))
     return ends
 
 
@@ -492,19 +501,19 @@ def log_end(last: TokenScore, boundary: float) -> float:
     return float(np.logaddexp(last.joined, last.stem + boundary)) - last.log_prob
 
 
-def boundary_of_text(plan: TextPlan, scores: Sequence[TokenScore], end: int, following: re.Match) -> float:
+def boundary_of_text(plan: TextPlan, end: int, following: re.Match) -> float:
     """The boundary behind a word, with the white space that stands there, even if several tokens write it.
 
     Raises:
         ValueError: no tokens write it, or one of them writes letters, too.
     """
-    boundary = scores[end].boundary
+    boundary = plan.scores[end].boundary
     if SPACE_AT_BEGIN.match(plan.pieces[end]):
         return boundary
     for behind in range(end + 2, end + 1 + LONGEST_SPACE):
         written = b"".join(plan.pieces[end:behind])
         if SPACE_AT_BEGIN.match(written) and not SPACES_AT_END.sub(b"", written):
-            path = math.fsum(score.log_prob for score in scores[end:behind])
+            path = math.fsum(score.log_prob for score in plan.scores[end:behind])
             return float(np.logaddexp(boundary, path))
     space = plan.text[: following.start()]
     space = space[len(space.rstrip()) :]
