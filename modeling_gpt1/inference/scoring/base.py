@@ -243,7 +243,10 @@ class Scorer:
         return scores
 
     def _fit(self, requests: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]]) -> list[ScoringRequest]:
-        """The requests with the start tokens before each context, which is cut at the beginning if it is too long."""
+        """The requests with the start tokens before each context, which is cut at the beginning if it is too long.
+
+        The model reads the start tokens, the context and the continuation but its last token, which is only predicted.
+        """
         limit = self.max_length - len(self.start_ids)
         fitting, cuts = [], []
         for number, (context, continuations) in enumerate(requests):
@@ -252,7 +255,8 @@ class Scorer:
             longest = max(continuations, key=len, default=[])
             if len(longest) > limit:
                 raise UserError(self._too_long(number, longest, limit))
-            room = limit + 1 - max(len(longest), 1)  # the last token of a continuation is never read
+            num_read = max(len(longest) - 1, 0)  # of the longest continuation
+            room = limit - num_read
             kept = context[-room:]
             if len(kept) < len(context):
                 cuts.append(len(context) - len(kept))
