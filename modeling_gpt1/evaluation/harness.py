@@ -7,6 +7,7 @@ Here the answers of a question share its context, by `CausalLMScorer`; requests,
 from collections import defaultdict
 from collections.abc import Sequence
 from logging import getLogger
+from typing import NamedTuple
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_model
@@ -26,6 +27,19 @@ logger = logging.get_logger(__name__)
 getLogger("lm_eval.models.huggingface").addFilter(lambda record: "neither marked as" not in record.getMessage())
 
 CONTEXTS_AT_ONCE = 256  # between two steps of the progress bar
+
+
+class HarnessRequest(NamedTuple):
+    """A continuation to score."""
+
+    texts: tuple[str, str] | None
+    """Its context and itself; None for a window of a long text."""
+    context: list[int]
+    continuation: list[int]
+
+    @property
+    def is_whole_sentence(self) -> bool:
+        return self.texts is not None and self.texts[0] == ""
 
 
 @register_model("gpt1")
@@ -98,9 +112,12 @@ class SharedContextLM(HFLM):
     def _loglikelihood_tokens(self, requests: Sequence[tuple], disable_tqdm=False, override_bs=None) -> list[tuple]:
         """Total log-probability of each request's continuation, and whether greedy decoding would write it.
 
-        A request has its two texts or None, the ids of its context, and those of its continuation.
+        A request has the fields of `HarnessRequest`.
         """
-        requests = [self._without_first_token(*request) for request in requests]
+        requests = [HarnessRequest(*request) for request in requests]
+        self.num_sentences += sum(request.is_whole_sentence for request in requests)
+        if not self.sentence_prefix:
+            requests = [self._behind_first_token(request) for request in requests]
         places_of_contexts = self._share_contexts(requests)
         self._warn_of_unknown_tokens(requests)
         contexts = sorted(places_of_contexts, key=len, reverse=True)
@@ -110,42 +127,39 @@ class SharedContextLM(HFLM):
             for first in range(0, len(contexts), CONTEXTS_AT_ONCE):
                 chunk = contexts[first : first + CONTEXTS_AT_ONCE]
                 scores = self.scorer.score_ids(
-                    ScoringRequest(context, [requests[place][2] for place in places_of_contexts[context]])
+                    ScoringRequest(context, [requests[place].continuation for place in places_of_contexts[context]])
                     for context in chunk
                 )
                 for context, of_context in zip(chunk, scores, strict=True):
                     for place, score in zip(places_of_contexts[context], of_context, strict=True):
                         answers[place] = (score.total, score.is_greedy)
-                        pair = requests[place][0]
-                        if pair is not None:  # None: a window of a long text
-                            self.cache_hook.add_partial("loglikelihood", pair, answers[place])
+                        texts = requests[place].texts
+                        if texts is not None:
+                            self.cache_hook.add_partial("loglikelihood", texts, answers[place])
                     bar.update(len(of_context))
         return answers
 
-    def _without_first_token(self, pair, context: list[int], continuation: list[int]) -> tuple:
-        """A request; of a whole sentence the first token becomes the context, unless `sentence_prefix` is set."""
-        if pair is None or pair[0]:
-            return pair, context, continuation
-        self.num_sentences += 1
-        if self.sentence_prefix:
-            return pair, context, continuation
-        ids = self.tok_encode(pair[1], add_special_tokens=False)
-        return pair, ids[:1], ids[1:]
+    def _behind_first_token(self, request: HarnessRequest) -> HarnessRequest:
+        """The request; the context of a whole sentence is its first token."""
+        if not request.is_whole_sentence:
+            return request
+        ids = self.tok_encode(request.texts[1], add_special_tokens=False)
+        return HarnessRequest(request.texts, ids[:1], ids[1:])
 
-    def _share_contexts(self, requests: list[tuple]) -> dict[tuple[int, ...], list[int]]:
+    def _share_contexts(self, requests: list[HarnessRequest]) -> dict[tuple[int, ...], list[int]]:
         """The places of the requests by their context, which loses its beginning if a request is too long.
 
         A context is cut for each continuation on its own, as `hf` does.
         """
         places = defaultdict(list)
         num_cut = 0
-        for place, (_, context, continuation) in enumerate(requests):
-            if not continuation:  # of a sentence of one token
+        for place, request in enumerate(requests):
+            if not request.continuation:  # of a sentence of one token
                 continue
-            room = self.max_length + 1 - len(continuation)
-            if len(context) > room:
+            room = self.max_length - (len(request.continuation) - 1)  # the last token is only predicted
+            if len(request.context) > room:
                 num_cut += 1
-            places[tuple(context[-room:])].append(place)
+            places[tuple(request.context[-room:])].append(place)
         if num_cut:
             logger.warning_once(
                 f"{num_cut} of {len(requests)} requests are longer than the model reads ({self.max_length} tokens). "
@@ -153,8 +167,8 @@ class SharedContextLM(HFLM):
             )
         return places
 
-    def _warn_of_unknown_tokens(self, requests: list[tuple]) -> None:
-        pairs = [pair for pair, *_ in requests if pair is not None]
+    def _warn_of_unknown_tokens(self, requests: list[HarnessRequest]) -> None:
+        pairs = [request.texts for request in requests if request.texts is not None]
         share, examples = unknown_share(self.tokenizer, ["".join(pair) for pair in pairs[:CONTEXTS_AT_ONCE]])
         if share > 0.05:
             logger.warning_once(f"{share:.0%} of the tokens are unknown to the tokenizer, as in {examples[0][:60]!r}.")
