@@ -4,6 +4,7 @@ import copy
 import gc
 import logging
 import os
+import tempfile
 from pathlib import Path
 
 import datasets
@@ -45,17 +46,19 @@ def without_old_garbage():
 @pytest.fixture(scope="session", autouse=True)
 def away_from_home(tmp_path_factory):
     """Nothing of the developer's folder or home decides a test, here or in a process that it starts."""
+    started_here = tmp_path_factory.mktemp("started_here")
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("started_here"))
+        patch.chdir(started_here)
         patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("huggingface")))
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets"))
-        yield
+        yield started_here
 
 
 @pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path_factory, monkeypatch):
+def in_an_empty_folder(away_from_home, monkeypatch):
     """Each test starts in a folder where no other has written."""
-    monkeypatch.chdir(tmp_path_factory.mktemp("started_here"))
+    # `tmp_path_factory.mktemp` would number it, and read the names of thousands of folders for each test.
+    monkeypatch.chdir(tempfile.mkdtemp(dir=away_from_home))
 
 
 @pytest.fixture(autouse=True)
