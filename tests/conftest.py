@@ -1,12 +1,14 @@
 """Fixtures that the tests share: small tokenizers made from a few sentences."""
 
 import copy
+import functools
 import gc
 import logging
 import os
 import tempfile
 from pathlib import Path
 
+import accelerate.utils.other
 import datasets
 import hypothesis
 import pytest
@@ -41,6 +43,15 @@ def without_old_garbage():
     """Leaves imports, and what torch keeps of earlier tests, out of the collection that each training starts."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def deepspeed_is_looked_up_once():
+    """Accelerate looks for the package each time that it unwraps a model, which is several times a step."""
+    with pytest.MonkeyPatch.context() as patch:
+        look_up = functools.cache(accelerate.utils.other.is_deepspeed_available)
+        patch.setattr(accelerate.utils.other, "is_deepspeed_available", look_up)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
