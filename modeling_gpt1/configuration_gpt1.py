@@ -27,7 +27,6 @@ from huggingface_hub import constants, get_session
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import HTTPError
 from transformers import PreTrainedConfig
-from transformers.activations import ACT2FN
 from transformers.dynamic_module_utils import HF_MODULES_CACHE, get_cached_module_file, get_relative_import_files
 from transformers.utils import logging
 from transformers.utils.type_validators import probability
@@ -446,11 +445,6 @@ class GPT1Config(GPT1BaseConfig):
             raise UserError(
                 f"`hidden_size` ({self.hidden_size}), `num_attention_heads` ({self.num_attention_heads}): choose a "
                 "number of heads that divides the hidden size."
-            )
-        if self.hidden_act not in ACT2FN:
-            raise UserError(
-                f"`hidden_act` is {self.hidden_act!r}, but it must be one of transformers' activations: "
-                f"{', '.join(sorted(ACT2FN))}."
             )
         if self.sliding_window is not None and self.sliding_window < 1:
             raise UserError(

@@ -259,6 +259,11 @@ class GPT1MLP(nn.Module):
         self.up_proj = linear_layer(config, config.hidden_size, config.intermediate_size)
         self.down_proj = linear_layer(config, config.intermediate_size, config.hidden_size)
         self.down_proj.ends_in_residual = True
+        if config.hidden_act not in ACT2FN:
+            raise UserError(
+                f"`hidden_act` is {config.hidden_act!r}, but it must be one of transformers' activations: "
+                f"{', '.join(sorted(ACT2FN))}."
+            )
         self.act = ACT2FN[config.hidden_act]
         self.dropout = GPT1Dropout(config.resid_pdrop)
 

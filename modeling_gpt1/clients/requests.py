@@ -5,7 +5,7 @@ The fields are those of OpenAI's interface that transformers' server reads.
 
 import inspect
 import json
-import math
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,16 @@ TEXT_PARTS = ("text", "input_text", "output_text")  # the types of a part of a m
 # The arguments of transformers' own method: a request gives variables of the template, not another template.
 TEMPLATE_ARGUMENTS = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters)
 # Fields that transformers' server leaves out without an error, each with the value that asks for nothing.
-UNSUPPORTED = {"n": 1, "best_of": 1, "echo": False, "logprobs": False, "top_logprobs": 0, "presence_penalty": 0}
+UNSUPPORTED = {
+    "n": 1,
+    "best_of": 1,
+    "echo": False,
+    "logprobs": False,
+    "top_logprobs": 0,
+    "presence_penalty": 0,
+    "previous_response_id": None,
+    "response_format": {"type": "text"},
+}
 # What requests that are computed together cannot have for themselves.
 NOT_TOGETHER = ("seed", "stop", "frequency_penalty", "logit_bias")
 
@@ -38,7 +47,7 @@ class Kind:
 
 def is_number(value: Any) -> bool:
     is_of_json = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_of_json and math.isfinite(value)
+    return is_of_json and abs(value) <= sys.float_info.max  # false for NaN, too
 
 
 def is_whole(value: Any) -> bool:
@@ -74,7 +83,9 @@ def is_generation_config(value: Any) -> bool:
         (length is None or LENGTH.holds(length))
         and (stop is None or is_text_or_texts(stop))
         and (end is None or is_whole(end) or (isinstance(end, list) and all(map(is_whole, end))))
-        and not settings.get("return_dict_in_generate")  # the server reads ids
+        and is_whole(settings.get("num_beams", 1))
+        and settings.get("num_return_sequences") in (None, 1)  # the server reads one list of ids
+        and not settings.get("return_dict_in_generate")
     )
 
 

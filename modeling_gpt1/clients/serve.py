@@ -374,8 +374,9 @@ class Settings:
     def _build_generation_config(
         self, body: dict, model_generation_config: GenerationConfig, use_cb: bool = False
     ) -> GenerationConfig:
-        # transformers would seed this thread, which is not the one that generates, and miss some stop strings.
-        read_by_transformers = {**body, "seed": None, "stop": None}
+        # transformers would seed this thread, which is not the one that generates, miss some stop strings, and read
+        # the biases of messages alone.
+        read_by_transformers = {**body, "seed": None, "stop": None, "logit_bias": None}
         settings = super()._build_generation_config(read_by_transformers, model_generation_config, use_cb=use_cb)
         settings.max_new_tokens = requested_length(body, self.max_new_tokens)
         temperature = body.get("temperature")
@@ -384,7 +385,7 @@ class Settings:
             settings.temperature = None
         elif temperature is not None or body.get("top_p") is not None:
             settings.do_sample = True  # else `generate` would leave both out
-        if body.get("logit_bias"):  # of which transformers reads that of messages alone
+        if body.get("logit_bias"):
             settings.sequence_bias = {(int(token_id),): float(bias) for token_id, bias in body["logit_bias"].items()}
         if body.get("stream") and (settings.num_beams or 1) > 1:
             raise UserError("A beam search gives its text whole. Leave `stream` out, or `num_beams`.")

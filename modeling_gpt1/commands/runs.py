@@ -32,6 +32,7 @@ from ..training.checkpoint import (
     CARD_NAME,
     INCOMPLETE_DIR,
     OF_OPTIMIZER,
+    check_is_last,
     checkpoint_to_resume,
     newest_whole_checkpoint,
 )
@@ -78,6 +79,7 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
             "or pass another folder."
         )
     checkpoint = checkpoint_to_resume(args.resume_from_checkpoint, args.output_dir)
+    check_is_last(args.resume_from_checkpoint, args.output_dir)
     if checkpoint is not None:
         check_same_data(checkpoint, data)
     elif args.resume_from_checkpoint is not None:

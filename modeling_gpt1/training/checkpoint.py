@@ -100,8 +100,7 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
         output_dir (`str`): where the run writes its checkpoints.
 
     Raises:
-        ValueError: there is no such checkpoint, or it is not complete; the run would go back behind checkpoints of
-            `output_dir`.
+        ValueError: there is no such checkpoint, or it is not complete.
     """
     if resume is None or resume is False:
         return None
@@ -116,24 +115,25 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
             f"`resume_from_checkpoint` is {str(resume)!r}, which is not a complete checkpoint: {fault}. Pass the "
             f"folder of another one, or `auto` for the newest complete one in {output_dir}."
         )
-    check_is_last(resume, output_dir)
     return str(resume)
 
 
-def check_is_last(checkpoint: str | os.PathLike, run_dir: str | os.PathLike) -> None:
-    """Refuses to go back to an earlier checkpoint beside later ones.
+def check_is_last(resume: str | bool | None, run_dir: str | os.PathLike) -> None:
+    """Refuses to go back to an earlier checkpoint, given by its path, beside later ones.
 
     The run would replace them, `save_total_limit` would keep them in place of its own, and a later resume would take
     them.
     """
-    num_updates = json.loads(Path(checkpoint, TRAINER_STATE_NAME).read_text(encoding="utf-8"))["global_step"]
+    if not resume or str(resume).lower() in ("true", "auto"):
+        return
+    num_updates = json.loads(Path(resume, TRAINER_STATE_NAME).read_text(encoding="utf-8"))["global_step"]
     later = []
     for folder in _checkpoints_in(run_dir):
         if _step_of(folder) > num_updates and is_ours(folder) and find_fault(folder) in (None, MODEL_ALONE):
             later.append(folder.name)
     if later:
         raise UserError(
-            f"`resume_from_checkpoint` is {str(checkpoint)!r}, after {counted(num_updates, 'update')}, but {run_dir} "
+            f"`resume_from_checkpoint` is {str(resume)!r}, after {counted(num_updates, 'update')}, but {run_dir} "
             f"has later checkpoints: {listed(later)}. Move those away, or pass another `output_dir`."
         )
 

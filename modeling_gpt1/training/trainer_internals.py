@@ -146,6 +146,7 @@ class ResumableTrainer(Trainer):
             self._checkpoint = checkpoint.checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
             if self.args.save_strategy != SaveStrategy.NO:
                 checkpoint.check_run_dir(self._run_dir, is_new=not resume_from_checkpoint)
+                checkpoint.check_is_last(resume_from_checkpoint, self._run_dir)
             if self._checkpoint is not None:
                 own_model = without_adapter(self.accelerator.unwrap_model(self.model))
                 checkpoint.check_architecture(self._checkpoint, own_model.config)

@@ -176,6 +176,7 @@ def test_stop_strings_that_do_not_come_change_nothing(server, stop):
         ({"prompt": PROMPT, "max_tokens": True}, "`max_tokens` is True."),
         ({"prompt": PROMPT, "temperature": -1}, "`temperature` is -1. Send a number of at least 0."),
         ({"prompt": PROMPT, "temperature": "hot"}, "`temperature` is 'hot'."),
+        ({"prompt": PROMPT, "temperature": 10**400}, "`temperature` is …. Send a number of at least 0."),
         ({"prompt": PROMPT, "top_p": 5}, "`top_p` is 5. Send a number from 0 to 1."),
         ({"prompt": PROMPT, "seed": "x"}, "`seed` is 'x'. Send a whole number from -2**63 to 2**63 - 1."),
         ({"prompt": PROMPT, "seed": 2**70}, f"`seed` is {2**70}."),
@@ -195,7 +196,12 @@ def test_stop_strings_that_do_not_come_change_nothing(server, stop):
         ),
         *(
             ({"prompt": PROMPT, "generation_config": settings}, f"`generation_config` is {settings!r}.")
-            for settings in ('{"eos_token_id": "x"}', '{"return_dict_in_generate": true}')
+            for settings in (
+                '{"eos_token_id": "x"}',
+                '{"return_dict_in_generate": true}',
+                '{"num_return_sequences": 2}',
+                '{"num_beams": "4"}',
+            )
         ),
         *(
             ({"prompt": PROMPT, "generation_config": json.dumps({"do_sample": True, name: value})}, f"`{told}`")
@@ -234,6 +240,10 @@ def test_half_a_character_is_answered_with_a_sentence(server, field):
 def test_a_field_that_asks_for_nothing_is_taken(server, novels):
     neutral = {"n": 1, "best_of": 1, "echo": False, "presence_penalty": 0, "logit_bias": {}}
     assert server.text(extra_body=neutral) == greedy_text(novels)
+
+
+def test_biases_of_no_token_change_no_reply(chat_server):
+    assert reply_of(chat_server, logit_bias={}) == reply_of(chat_server)
 
 
 def test_a_biased_token_is_written(server, novels):
@@ -302,6 +312,7 @@ REPLY = {"role": "assistant", "content": "hi"}
         ({"messages": [*MESSAGES, REPLY]}, "`messages` must end with a message of the user"),
         ({"messages": MESSAGES, "chat_template_kwargs": {"chat_template": "[s]"}}, "Send an object of variables"),
         ({"messages": MESSAGES, "logit_bias": {"x": 1}}, "`logit_bias` is {'x': 1}."),
+        ({"messages": MESSAGES, "response_format": {"type": "json_object"}}, "the server does not support it"),
     ],
 )
 def test_a_mistake_in_a_conversation_is_answered_with_a_sentence(chat_server, fields, sentence):

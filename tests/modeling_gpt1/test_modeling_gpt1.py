@@ -320,6 +320,12 @@ def test_a_subclass_of_any_name_trains_on_the_mean_over_its_targets(tiny_model, 
     assert trained.training_loss == pytest.approx(expected, rel=1e-5)
 
 
+def test_an_unknown_activation_is_refused(tiny_model):
+    message = refusal(tiny_model, GPT1ForCausalLM, hidden_act="gelu_tanh")
+    assert "`hidden_act` is 'gelu_tanh', but it must be one of transformers' activations: " in message
+    assert " gelu_pytorch_tanh, " in message
+
+
 def test_checkpointing_behind_preceding_tokens_is_refused(tiny_model):
     model = tiny_model(GPT1ForCausalLM)
     with torch.no_grad():

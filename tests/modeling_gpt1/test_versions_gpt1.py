@@ -1,4 +1,4 @@
-"""What is said of a release of transformers that is too old."""
+"""What is said of a release of transformers that is too old, and an environment without torch."""
 
 import subprocess
 import sys
@@ -17,3 +17,13 @@ def test_a_release_that_is_too_old_is_told_of_before_a_name_is_missing_there(rel
     assert found.stderr.splitlines()[-1] == (
         f'ImportError: transformers {release} is too old for this model. Run `pip install "transformers>=5.17"`.'
     )
+
+
+def test_the_file_of_the_configuration_opens_without_torch():
+    """A program that only reads tokens may have no torch, and its tokenizer asks for the configuration."""
+    program = (
+        "import runpy, sys; sys.modules['torch'] = None; print(runpy.run_path(sys.argv[1])['GPT1Config']().hidden_act)"
+    )
+    command = [sys.executable, "-c", program, configuration_gpt1.__file__]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert (found.stdout, found.returncode) == ("gelu_pytorch_tanh\n", 0), found.stderr

@@ -35,7 +35,8 @@ CHAT_TEMPLATE = (
 )
 
 CHARACTERS_FOR_PRIVATE_USE = range(0xF0000, 0xFFFFE)
-COMPARED = ("role", "type")  # the fields of messages whose values templates compare, and that are no text of anyone
+# The fields of messages whose values templates compare or measure, and that are no text of anyone.
+COMPARED = ("role", "type", "name", "id", "tool_call_id")
 
 
 class WrittenChat(str):
@@ -87,7 +88,11 @@ def write_conversation(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Ma
     variables = {name: value for name, value in options.items() if name != "chat_template"}
     mark = _unused_character([*messages, variables])
     marked = _marked(messages, special, mark)
-    options |= _marked(variables, special, mark)
+    for name, value in variables.items():
+        if isinstance(value, str):  # a setting, which templates compare
+            options[name] = _without_spellings(value, special, mark)
+        else:
+            options[name] = _marked(value, special, mark)
     # Not the override of a tokenizer's class, which calls this function.
     text = PreTrainedTokenizerBase.apply_chat_template(tokenizer, marked, tokenize=False, **options)
     return WrittenChat(text, mark)
@@ -170,7 +175,7 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
 
 def _pattern_of(special: tuple[str, ...]) -> re.Pattern:
     """Matches a special token; `split` keeps it."""
-    return re.compile(f"({'|'.join(map(re.escape, special))})")
+    return re.compile(f"({'|'.join(map(re.escape, special))})" if special else "(?!)")
 
 
 def _unused_character(messages: Sequence[Mapping]) -> str:
@@ -219,7 +224,7 @@ def _with_closed_ends(text: str, special: tuple[str, ...], mark: str) -> str:
     Templates strip texts, so the marks stand inside of white space at the ends.
     """
     bare = text.strip()
-    if not bare:
+    if not bare or not special:
         return text
     start = text.index(bare)
     end = start + len(bare)

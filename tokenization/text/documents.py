@@ -92,7 +92,7 @@ def training_texts(
         source: a path, a pattern such as `books/*.txt`, a folder of files of one kind, a data set of the hub, or a
             list of these. Files end in .jsonl, .json, .csv or .parquet (one document per row, empty if null), or hold
             text, as .txt files do. All but .parquet may be compressed (.gz, .bz2, .xz or .zst after it). A file is
-            read once, whatever links lead to it.
+            read once, whatever symbolic links lead to it.
         name: configuration of a data set of the hub.
         split: split of a data set of the hub.
         text_column: column of the text, where a row is a document.

@@ -381,6 +381,17 @@ class TestAtomicCheckpoints:
         assert differing(weights, expected["weights"]) == []
         assert not (tmp_path / "_incomplete").exists()
 
+    def test_a_run_that_saves_nothing_may_go_back(self, tmp_path):
+        train_to_the_end(make_pretraining(tmp_path))
+        trainer = make_pretraining(tmp_path, save_strategy="no")
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+        assert trainer.state.global_step == 9
+        assert {path.name for path in tmp_path.glob("checkpoint-*")} == {
+            "checkpoint-3",
+            "checkpoint-6",
+            "checkpoint-9",
+        }
+
     def test_a_checkpoint_that_was_about_to_be_replaced_comes_back(self, tmp_path, monkeypatch):
         expected = train_to_the_end(make_pretraining(tmp_path))
         shutil.rmtree(tmp_path / "checkpoint-9")

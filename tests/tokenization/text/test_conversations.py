@@ -77,6 +77,14 @@ def test_a_template_may_write_a_control_token_with_the_role(tokenizer):
     assert encoding["input_ids"] == [tokenizer.speaker1_token_id, *plain(tokenizer, "!")]
 
 
+def test_a_template_may_compare_its_variables_and_names(tokenizer):
+    """Though "s" and "e" alone are parts of control tokens."""
+    message = {"role": "user", "content": "", "name": "e"}
+    template = "[s]{% if style == 's' and messages[0]['name'] == 'e' %}a{% endif %}"
+    ids = tokenizer.apply_chat_template([message], chat_template=template, style="s")["input_ids"]
+    assert ids == [tokenizer.start_token_id, *plain(tokenizer, "a")]
+
+
 def test_several_system_messages_are_a_persona_of_several_words(tokenizer):
     more = {"role": "system", "content": "nobody"}
     several, joined = (
