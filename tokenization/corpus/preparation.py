@@ -4,6 +4,7 @@ Source: section 4.1 of "Improving Language Understanding by Generative Pre-Train
 sequences of 512 tokens from books. The token ids are those of each whole document tokenised at once.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from functools import lru_cache
@@ -12,7 +13,7 @@ from itertools import islice
 import multiprocess
 import numpy as np
 import pyarrow.compute
-from datasets import Dataset, Features, IterableDataset, List, Value
+from datasets import Dataset, Features, IterableDataset, List, Value, config
 from datasets.exceptions import DatasetGenerationError
 from datasets.io.generator import GeneratorDatasetInputStream
 from multiprocess.pool import RemoteTraceback
@@ -92,14 +93,20 @@ def load_blocks(
     features = Features({"input_ids": List(Value(id_type))})
     if streaming:
         return IterableDataset.from_generator(_generate_blocks, features=features, gen_kwargs=arguments)
-    preparation = GeneratorDatasetInputStream(  # as `Dataset.from_generator`, but it names its folder
-        _generate_blocks,
-        features=features,
-        gen_kwargs=arguments,
-        num_proc=num_proc,
-        cache_dir=cache_dir,
-        version=BLOCKS_VERSION,
-    )
+    try:
+        preparation = GeneratorDatasetInputStream(  # as `Dataset.from_generator`, but it names its folder
+            _generate_blocks,
+            features=features,
+            gen_kwargs=arguments,
+            num_proc=num_proc,
+            cache_dir=cache_dir,
+            version=BLOCKS_VERSION,
+        )
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"The description of prepared blocks (dataset_info.json) cannot be read: {error}. Delete the folder "
+            f"`generator` in {cache_dir or config.HF_DATASETS_CACHE}, and they are prepared again."
+        ) from error
     folder = preparation.builder.cache_dir
     is_prepared = os.path.isdir(folder)
     try:

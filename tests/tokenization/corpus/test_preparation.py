@@ -136,6 +136,20 @@ def test_damaged_blocks_in_the_cache_are_named_with_their_folder(damage, plain_t
     assert rows_of(load_blocks(books, plain_tokenizer, cache_dir=tmp_path / "cache")) == rows
 
 
+def test_a_damaged_description_of_blocks_in_the_cache_is_told_with_the_remedy(plain_tokenizer, tmp_path):
+    books = write_books(tmp_path, [200])
+    blocks = load_blocks(books, plain_tokenizer, cache_dir=tmp_path / "cache")
+    rows, file = rows_of(blocks), Path(blocks.cache_files[0]["filename"])
+    (file.parent / "dataset_info.json").write_text("", encoding="utf-8")
+    message = refusal(load_blocks, books, plain_tokenizer, cache_dir=tmp_path / "cache")
+    assert (
+        "(dataset_info.json) cannot be read: Expecting value: line 1 column 1 (char 0). Delete the folder" in message
+    )
+    assert f"`generator` in {tmp_path / 'cache'}, and" in message
+    shutil.rmtree(tmp_path / "cache" / "generator")
+    assert rows_of(load_blocks(books, plain_tokenizer, cache_dir=tmp_path / "cache")) == rows
+
+
 # ---- Streams.
 
 
