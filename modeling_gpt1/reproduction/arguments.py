@@ -146,6 +146,11 @@ class ReproduceArguments:
                     "--class_weights was given to the runs. Their loss would be weighted, that of the class "
                     "frequencies is not, so it could not be told which runs failed to train. Leave it out."
                 )
+            if "metric_name" in as_settings(words):
+                raise UserError(
+                    "--metric_name was given to the runs. The report and the choice of settings read each task's own "
+                    "score, as the paper does. Leave it out."
+                )
         if self.variants is None:
             self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]
         if "lstm" in self.variants and self.lstm_model is None:

@@ -17,7 +17,7 @@ import yaml
 from tokenization import Task, get_task, load_task
 from tokenization.errors import UserError
 from tokenization.rows.labels import are_all_labelled
-from tokenization.rows.task_files import folders_of_task
+from tokenization.rows.task_files import folder_with_files, folders_of_task, has_own_files
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
@@ -255,7 +255,9 @@ def data_of(arguments: ReproduceArguments, task: Task) -> dict[str, str] | str:
     """Name and checksum of each file of a task, or "hub"."""
     if arguments.data_dir is None:
         return "hub"
-    return data_fingerprint(tuple(folders_of_task(task, Path(arguments.data_dir))))
+    folder = folder_with_files(task, Path(arguments.data_dir))
+    # The files of a zero-shot task have names of their own.
+    return data_fingerprint((folder,) if folder else tuple(folders_of_task(task, Path(arguments.data_dir))))
 
 
 def zero_shot_cells(arguments: ReproduceArguments) -> Iterator[Cell]:
@@ -365,7 +367,7 @@ def fine_tune(
         result |= about_training(loss_of_last_epoch(history))
     for part in PARTS.get(task, ()):
         # RACE as files of the whole task has no parts.
-        if data_dir is None or any(Path(data_dir).rglob(f"{part.removeprefix('race-')}_*")):
+        if data_dir is None or has_own_files(get_task(part), Path(data_dir)):
             result.setdefault("parts", {})[part] = metrics_of(part, "--model", str(work / task))
     return result
 

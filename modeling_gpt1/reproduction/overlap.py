@@ -153,18 +153,21 @@ def scores_without(cells: Iterable[Mapping], task: Task, split: str, rows: int, 
     found: dict[str, list[tuple[float, float]]] = {}
     failed: Counter[str] = Counter()
     for cell in cells:
-        answers = cell.get("answers", {}).get(split)
-        if cell.get("task") != task.name or answers is None:
+        if cell.get("task") != task.name:
             continue
-        labels = np.array(answers["labels"].split(), dtype=np.float64)
-        predictions = np.array(answers["predictions"].split(), dtype=np.float64)
-        if len(labels) != rows:
+        answers = cell.get("answers", {}).get(split)
+        has_diverged = has_failed(cell) and not cell.get("answers")
+        if answers is None and not has_diverged:
+            continue
+        if answers is not None and len(answers["labels"].split()) != rows:
             continue
         variant = cell["variant"] if cell["variant"] != "transfer" else f"transfer-{cell['n_transfer']}"
         scores = found.setdefault(variant, [])
         if has_failed(cell):
             failed[variant] += 1
             continue
+        labels = np.array(answers["labels"].split(), dtype=np.float64)
+        predictions = np.array(answers["predictions"].split(), dtype=np.float64)
         score_of_all = compute(metric, predictions, labels)[metric]
         score_of_kept = compute(metric, predictions[kept], labels[kept])[metric] if len(kept) else float("nan")
         scores.append((100 * score_of_all, 100 * score_of_kept))

@@ -1,6 +1,7 @@
 """How much of a task's rows a text holds: which n-grams count, which rows overlap, and scores without them."""
 
 import json
+import math
 
 import pytest
 from datasets import Dataset
@@ -134,6 +135,14 @@ FAILED = {"task_loss": 0.69, "loss_of_frequencies": 0.69}
 def test_a_run_that_failed_to_train_is_counted_and_is_in_no_mean():
     cells = [run("full", "1 1 0 0"), {**run("full", "1 1 1 1", seed=2), "training": FAILED}]
     assert scores_without(cells, SST2, "validation", 4, [0]) == [
+        {"variant": "full", "seeds": 1, "failed": 1, "with": 100.0, "without": 100.0}
+    ]
+
+
+def test_a_run_that_diverged_is_counted_though_it_has_no_answers():
+    diverged = {"task": "sst2", "variant": "full", "n_transfer": None, "seed": 2, "metrics": {}}
+    diverged["training"] = {"task_loss": math.nan, "loss_of_frequencies": 0.7}
+    assert scores_without([run("full", "1 1 0 0"), diverged], SST2, "validation", 4, [0]) == [
         {"variant": "full", "seeds": 1, "failed": 1, "with": 100.0, "without": 100.0}
     ]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.files import write_rows
+from support.files import read_rows, write_rows
 from support.launch import TIMEOUT
 from support.refusals import refusal
 from transformers import BertConfig, GPT2Config, OpenAIGPTConfig
@@ -51,6 +51,7 @@ from modeling_gpt1.reproduction.models import (
 )
 from modeling_gpt1.reproduction.report import build_report, page
 from modeling_gpt1.training.checkpoint import DIVERGED
+from tokenization import get_task
 from tokenization.rows import files as rows_module
 
 # Stands in for `gpt1 NAME`: writes down how it was called, and results that its arguments decide.
@@ -610,11 +611,39 @@ def test_race_without_files_of_its_parts(stand_ins, command, data_dir, tmp_path)
     for part in ("middle", "high"):
         for split in ("train", "validation"):
             (data_dir / "race" / f"{part}_{split}.jsonl").rename(data_dir / "race" / f"{split}.jsonl")
+    (data_dir / "race" / "middle_school.txt").write_text("notes", encoding="utf-8")  # no split of a part
     assert reproduce(command("--experiments", "fine_tuning", "--tasks", "race", "--seeds", "1")) == 0
     assert [call[1] for call in stand_ins()] == ["race"]
     assert "parts" not in finished(tmp_path / "out")["race-full-seed1"]
     table = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][1]["rows"][0]["cells"]
     assert table["race-m"]["missing"] == "not measured"
+
+
+def test_race_as_the_hub_names_its_files_has_its_parts(stand_ins, command, data_dir, tmp_path):
+    race = data_dir / "race"
+    for part in ("middle", "high"):
+        for split in ("train", "validation"):
+            rows = read_rows((race / f"{part}_{split}.jsonl").read_text(encoding="utf-8"))
+            for folder in (part, "all"):
+                write_rows(race / folder / f"{split}-00000-of-00001.parquet", rows)
+            (race / f"{part}_{split}.jsonl").unlink()
+    words = command("--experiments", "fine_tuning", "--tasks", "race", "--seeds", "1")
+    words[words.index("--data_dir") + 1] = str(race)
+    assert reproduce(words) == 0
+    assert sorted(finished(tmp_path / "out")["race-full-seed1"]["parts"]) == ["race-high", "race-middle"]
+
+
+def test_data_beside_a_folder_of_notes_are_told_by_what_they_hold(data_dir):
+    """The folder of a task counts only if it has a split of the task."""
+    (data_dir / "rte").rename(data_dir / "elsewhere")
+    for file in (data_dir / "elsewhere").iterdir():
+        file.rename(data_dir / file.name)
+    (data_dir / "rte").mkdir()
+    (data_dir / "rte" / "README.md").write_text("notes", encoding="utf-8")
+    arguments = SimpleNamespace(data_dir=str(data_dir))
+    told = cells_module.data_of(arguments, get_task("rte"))
+    assert {"train.jsonl", "validation.jsonl"} <= told.keys()
+    assert "README.md" not in told
 
 
 def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, capsys):
@@ -865,6 +894,7 @@ def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, comma
         (["--finetune_arguments", "--config", "own.yaml"], "has --config", "Leave it out"),
         (["--finetune_arguments", "--logging_steps", "500"], "has --logging_steps", "Leave it out"),
         (["--finetune_arguments", "--class_weights", "balanced"], "--class_weights was given", "Leave it out"),
+        (["--finetune_arguments", "--metric_name", "f1_macro"], "--metric_name was given to the runs", "Leave it out"),
         (["--lstm_finetune_arguments", "--class-weights=1,2"], "--class_weights was given", "Leave it out"),
         (["--finetune_arguments", "5e-4"], "begins with '5e-4'", "such as --learning_rate"),
         (["--lstm_model", "TRANSFORMER"], "has the model type gpt1.", "--family gpt1-lstm"),

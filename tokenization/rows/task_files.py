@@ -81,9 +81,8 @@ def _from_hub(task: Task) -> dict[str, Parts]:
 def _from_folder(task: Task, data_dir: Path) -> dict[str, Parts]:
     folders = folders_of_task(task, data_dir)
     for folder in folders:
-        files = {split: _files_of_split(folder, task, split) for split in task.splits}
-        if any(files.values()):
-            return {split: _read_parts(paths, task) for split, paths in files.items() if paths}
+        if files := _files_in(folder, task):
+            return {split: _read_parts(paths, task) for split, paths in files.items()}
     stems = chain.from_iterable(_stems(task, split) for split in task.splits)
     raise UserError(
         f"No file of task {task.name!r} was found in {', '.join(map(str, folders))}. Put at least one of its splits "
@@ -96,6 +95,26 @@ def folders_of_task(task: Task, data_dir: Path) -> list[Path]:
     # The task's own folder comes first: a parent of many data sets may hold a train file of its own.
     names = dict.fromkeys(filter(None, (task.name, task.folder, task.hub_config)))
     return [*(data_dir / name for name in names), data_dir]
+
+
+def folder_with_files(task: Task, data_dir: Path) -> Path | None:
+    """The folder from which `load_task` reads the task, if there is one."""
+    return next((folder for folder in folders_of_task(task, data_dir) if _files_in(folder, task)), None)
+
+
+def has_own_files(part: Task, data_dir: Path) -> bool:
+    """Whether a part of a task, such as RACE's middle schools, has files of its own, and not only the whole task."""
+    folder = folder_with_files(part, data_dir)
+    if folder is None:
+        return False
+    is_own_folder = folder.name in (part.name, part.hub_config)
+    return is_own_folder or any(_find_files(folder, _stems(part, split)) for split in part.splits)
+
+
+def _files_in(folder: Path, task: Task) -> dict[str, list[Path]]:
+    """The files of each of the task's splits that the folder has."""
+    files = {split: _files_of_split(folder, task, split) for split in task.splits}
+    return {split: paths for split, paths in files.items() if paths}
 
 
 def _read_parts(paths: list[Path], task: Task) -> Parts:
