@@ -269,9 +269,16 @@ def effects_of(cells: Sequence[dict]) -> list[dict]:
     for cell in cells:
         of = trials_of if cell["is_trial"] else seeds_of
         of.setdefault(Condition(cell["task"], cell["rows"], cell["lm_coef"]), []).append(cell)
+    for condition, trials in trials_of.items():  # of a rate that later trials replaced, runs may be left
+        runs = seeds_of.get(condition, [])
+        seeds_of[condition] = [run for run in runs if run["learning_rate"] == chosen_rate(trials)]
     found = []
     for condition, runs in seeds_of.items():
+        if not runs:
+            continue
         scores = scores_of(runs)
+        metric = get_task(condition.task).metrics[0]
+        labels = next((run["answers"]["labels"] for run in runs if "answers" in run), None)
         effect = {
             "task": condition.task,
             "rows": condition.rows,
@@ -279,8 +286,8 @@ def effects_of(cells: Sequence[dict]) -> list[dict]:
             "train_rows": runs[0].get("train_rows"),
             "learning_rate": runs[0]["learning_rate"],
             "seeds": len(runs),
-            "failed": len(runs) - len(scores),
-            "one_answer": round(constant_answer(runs[0]["answers"]["labels"], get_task(condition.task).metrics[0]), 4),
+            "failed": sum(map(has_failed, runs)),
+            "one_answer": None if labels is None else round(constant_answer(labels, metric), 4),
             "score": round(estimate(scores).value, 4) if scores else None,
             "by_seed": {str(seed): round(of_seed[0], 4) for seed, of_seed in sorted(scores.items())},
         }
@@ -290,8 +297,7 @@ def effects_of(cells: Sequence[dict]) -> list[dict]:
             effect["difference"] = round(of_both.value, 4)
             effect["interval"] = None if of_both.interval is None else [round(end, 4) for end in of_both.interval]
         effect["trials"] = {
-            f"{trial['learning_rate']:g}": trial["metrics"].get(get_task(condition.task).metrics[0])
-            for trial in trials_of.get(condition, [])
+            f"{trial['learning_rate']:g}": trial["metrics"].get(metric) for trial in trials_of.get(condition, [])
         }
         found.append(effect)
     return found

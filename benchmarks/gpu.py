@@ -66,8 +66,14 @@ def run_steps(output: Path, quick: bool, families: str = "") -> list[str]:
     path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "GPT1_RESULTS": str(output), "HF_HUB_OFFLINE": "1"}
     for name, (words, minutes) in steps_of(quick, families).items():
-        if (output / f"{date.today().isoformat()}-{name}.json").is_file():
+        result = output / f"{date.today().isoformat()}-{name}.json"
+        result_of_failure = result.with_stem(f"{result.stem}-failed")
+        if result.is_file():
             print(f"{name}: done today", flush=True)
+            continue
+        if result_of_failure.is_file():
+            print(f"{name}: FAILED today. Delete {result_of_failure} to repeat it", flush=True)
+            failed.append(name)
             continue
         start = time.perf_counter()
         limit = min(60 * minutes, max(end - start, 0))
@@ -80,7 +86,10 @@ def run_steps(output: Path, quick: bool, families: str = "") -> list[str]:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         print(f"{name}: {f'FAILED ({code})' if code else 'done'}, {time.perf_counter() - start:.0f} s", flush=True)
-        failed += [name] * (code != 0)
+        if code:
+            failed.append(name)
+            if result.is_file():
+                result.rename(result_of_failure)
     return failed
 
 

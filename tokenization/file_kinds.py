@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import pandas
 from datasets import Features, Value
@@ -42,12 +42,17 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 ZIP_MARK = b"PK"  # a spreadsheet is an archive, too
 
 
-def open_file(path: str | Path, mode: str, **options: Any) -> IO:
-    """Opens a file of this machine, decompressed if it ends in one of `COMPRESSIONS`.
+def open_text(path: str | Path, encoding: str = "utf-8") -> TextIO:
+    """Opens a text of this machine to read it, decompressed if its name ends in one of `COMPRESSIONS`.
 
     `fsspec.open` takes a name with `::` for several places.
     """
-    return LocalFileSystem().open(os.fspath(path), mode, compression="infer", **options)
+    return LocalFileSystem().open(os.fspath(path), "rt", compression="infer", encoding=encoding)
+
+
+def open_bytes(path: str | Path) -> BinaryIO:
+    """Opens a file as [`open_text`] does, without decoding it."""
+    return LocalFileSystem().open(os.fspath(path), "rb", compression="infer")
 
 
 def data_file(path: str | Path) -> str:
@@ -74,7 +79,7 @@ def json_rows(path: str | Path, parse_number: Callable[[str], Any] | None = None
         ValueError: the file is not JSON, or not UTF-8; a row is no object, or names a column twice.
     """
     decoder = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=parse_number, parse_float=parse_number)
-    with open_file(path, "rt", encoding="utf-8-sig") as file:
+    with open_text(path, encoding="utf-8-sig") as file:
         values = _json_values(file, decoder)
         first = next(values, [])
         rows = chain(first if isinstance(first, list) else [first], values)
@@ -185,7 +190,7 @@ def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any
 
 def _check_first_line(path: str | Path) -> None:
     """Refuses what spreadsheets write before or between the characters of the first line."""
-    with open_file(path, "rb") as file:
+    with open_bytes(path) as file:
         line = file.readline(1 << 16)
     if b"\0" in line and not line.startswith(UTF16_MARKS):
         raise ValueError("its first line has zero bytes, as text in UTF-16 has")

@@ -295,12 +295,25 @@ def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, 
         if argument == "lstm_model":
             given = [*behind(given, arguments.lstm_pretrain_arguments), "--family", of_family]
         settings = as_settings(given)
-        files = [settings.get(name, []) for name in ("train_files", "validation_files", "tokenizer_name")]
-        data = [text_fingerprint(tuple([file] if isinstance(file, str) else file)) for file in files]
+        files = [as_list(settings.get(name)) for name in ("train_files", "validation_files", "tokenizer_name")]
+        if "train_weights" in settings:  # of named texts, such as `en=books/en`
+            files[0] = [file.partition("=")[2] for file in files[0]]
+        if "dataset_name" in settings:
+            files.append(as_list(settings["dataset_name"]))
+        data: list = [text_fingerprint(tuple(of_flag)) for of_flag in files]
+        if "model" in settings:
+            data.append(model_fingerprint(settings["model"]))
         facts = {"kind": "pretraining", "settings": settings, "data": data}
         cell = Cell(f"pretraining-{of_family}", facts, {}, print)
         found[argument] = replace(cell, run=partial(pretrain, given, folder / cell.key))
     return found
+
+
+def as_list(words: str | list[str] | None) -> list[str]:
+    """The words of a flag, which may be one or not given."""
+    if words is None:
+        return []
+    return [words] if isinstance(words, str) else words
 
 
 def with_models(arguments: ReproduceArguments, trained: dict[str, Cell], folder: Path) -> ReproduceArguments:

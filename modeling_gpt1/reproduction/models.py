@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers.utils import CONFIG_NAME, cached_file
+from transformers.utils.hub import extract_commit_hash
 
 from tokenization.wording import counted
 
@@ -53,7 +55,7 @@ def model_fingerprint(model: str) -> str:
     """SHA-256 of the files of a model's folder, or name and commit of a model of the hub."""
     folder = Path(model)
     if not folder.is_dir():
-        return f"{model}@{getattr(load_config(model), '_commit_hash', None)}"
+        return f"{model}@{extract_commit_hash(cached_file(model, CONFIG_NAME), None)}"
     digest = hashlib.sha256()
     for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())

@@ -44,6 +44,19 @@ def test_a_finished_step_is_not_repeated_and_a_failed_one_stops_no_other(gpu, mo
     assert "slow: FAILED (over 0.05" in printed
 
 
+def test_a_step_that_fails_with_a_result_has_failed_at_the_next_call_too(gpu, monkeypatch, tmp_path, capsys):
+    today = date.today().isoformat()
+    program = WRITE.format(name=f"{today}-tests.json") + "; raise SystemExit(1)"
+    monkeypatch.setattr(gpu, "steps_of", lambda quick, families: {"tests": ([sys.executable, "-c", program], 1)})
+    for told in (
+        "tests: FAILED (1)",
+        f"tests: FAILED today. Delete {tmp_path / f'{today}-tests-failed.json'} to repeat it",
+    ):
+        assert gpu.run_steps(tmp_path, quick=True) == ["tests"]
+        assert told in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == [f"{today}-tests-failed.json"]
+
+
 def test_the_tests_read_the_results_of_the_documentation_wherever_those_of_today_go(gpu, monkeypatch, tmp_path):
     monkeypatch.setenv("GPT1_RESULTS", str(tmp_path))
     monkeypatch.setattr(gpu, "save_result", lambda *of_tests: None)

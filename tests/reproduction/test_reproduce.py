@@ -31,6 +31,7 @@ from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.hub.card import versions
 from modeling_gpt1.reproduction import cells as cells_module
 from modeling_gpt1.reproduction import grid
+from modeling_gpt1.reproduction import models as models_module
 from modeling_gpt1.reproduction.arguments import (
     NEUTRAL_FLAGS,
     PAPER_TASKS,
@@ -210,6 +211,17 @@ def test_a_model_is_told_by_what_its_files_hold(models, tmp_path):
     (copy / "model.safetensors").write_bytes(weights)
     model_fingerprint.cache_clear()
     assert model_fingerprint(str(copy)) != model_fingerprint(str(models[0]))
+
+
+def test_a_model_of_the_hub_is_told_by_its_commit(monkeypatch):
+    told = []
+    for letter in "ab":
+        place = f"/cache/models--me--books/snapshots/{40 * letter}/config.json"
+        monkeypatch.setattr(models_module, "cached_file", lambda model, name, place=place: place)
+        model_fingerprint.cache_clear()
+        told.append(model_fingerprint("me/books"))
+    model_fingerprint.cache_clear()
+    assert told == [f"me/books@{40 * letter}" for letter in "ab"]
 
 
 def test_finished_cells_of_a_folder_stay_its_cells():
@@ -992,6 +1004,37 @@ def test_other_texts_and_tokenizers_are_other_cells(tmp_path):
         keys.append(pretraining_cells(arguments, tmp_path)["model"].key)
     assert len(set(keys)) == 3
     assert keys[2] == keys[3]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--train_files", "en={text}", "--train_weights", "en=1"],
+        ["--dataset_name", "{folder}"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_another_text_makes_another_cell_however_it_is_given(tmp_path, words):
+    text = tmp_path / "texts" / "books.txt"
+    text.parent.mkdir()
+    keys = []
+    for content in ("x", "y"):
+        text.write_text(content)
+        text_fingerprint.cache_clear()
+        given = [word.format(text=text, folder=text.parent) for word in words]
+        arguments = ReproduceArguments(output_dir="o", model="pretrain", pretrain_arguments=given)
+        keys.append(pretraining_cells(arguments, tmp_path)["model"].key)
+    assert keys[0] != keys[1]
+
+
+def test_another_model_to_go_on_with_makes_another_cell(models, tmp_path):
+    keys = []
+    for number in range(2):
+        given = ["--train_files", "books", "--model", str(models[number])]
+        arguments = ReproduceArguments(output_dir="o", model="pretrain", pretrain_arguments=given)
+        facts = pretraining_cells(arguments, tmp_path)["model"].facts
+        keys.append(facts["data"])
+    assert keys[0] != keys[1]
 
 
 def test_a_rehearsal_pre_trains_for_as_many_updates(from_text, stand_ins, tmp_path):

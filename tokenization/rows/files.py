@@ -16,7 +16,7 @@ from datasets.exceptions import DatasetGenerationError
 from transformers.utils import logging
 
 from ..errors import UserError
-from ..file_kinds import ROW_FILES, csv_options, data_file, json_rows, open_file, to_utf8
+from ..file_kinds import ROW_FILES, csv_options, data_file, json_rows, open_text, to_utf8
 from ..wording import counted
 from .records import dataset_of_records
 
@@ -107,7 +107,7 @@ class _Lines:
 
 def _count_lines(path: Path) -> _Lines:
     count = _Lines()
-    with open_file(path, "rt", encoding="utf-8") as lines:
+    with open_text(path) as lines:
         for line in lines:
             count.total += 1
             if line.isspace():

@@ -21,7 +21,7 @@ from datasets.exceptions import DatasetNotFoundError
 from transformers.utils import logging
 
 from ..errors import UserError
-from ..file_kinds import COMPRESSIONS, CORPUS_FILES, csv_options, data_file, json_rows, open_file, to_utf8
+from ..file_kinds import COMPRESSIONS, CORPUS_FILES, csv_options, data_file, json_rows, open_text, to_utf8
 from ..wording import nearest
 
 logger = logging.get_logger(__name__)
@@ -331,7 +331,7 @@ DOCUMENTS: dict[str, Callable[[Iterable[str]], Iterator[Iterable[str]]]] = {
 
 def _read_text(path: str) -> Iterator[str]:
     try:
-        with open_file(path, "rt", encoding="utf-8-sig", newline=None) as file:  # without a byte order mark
+        with open_text(path, encoding="utf-8-sig") as file:  # without a byte order mark
             while chunk := file.read(PIECE_CHARACTERS):
                 yield chunk
     except UnicodeDecodeError as error:
