@@ -164,7 +164,8 @@ def write(words: pd.DataFrame, file: str | None, kept: list[str]) -> None:
 def write_csv(words: pd.DataFrame, kept: list[str], file: TextIO) -> None:
     """Writes the words as CSV, in which no text is run as a formula by a spreadsheet."""
     texts = {name: words[name].map(as_text) for name in kept}
-    texts |= {name: words[name] for name in COLUMNS_OF_TEXT}
+    for name in COLUMNS_OF_TEXT:
+        texts[name] = words[name]
     cells = {name: column.map(without_formula) for name, column in texts.items()}
     words.assign(**cells).to_csv(LinesOfCSV(file), index=False, lineterminator="\r\n")
     report_formulas(chain.from_iterable(texts.values()))
