@@ -771,6 +771,27 @@ def test_other_answers_have_other_effects(objective):
     assert script.effects_of(changed) != results["effects"]
 
 
+def test_a_first_run_with_the_objective_that_diverged_is_counted(objective):
+    script, results, cells = objective
+    changed = copy.deepcopy(cells)
+    run = next(cell for cell in changed if "answers" in cell and not cell["is_trial"])
+    del run["answers"]
+    run["training"] = {"task_loss": float("nan"), "loss_of_frequencies": 0.7}
+    place = {name: run[name] for name in ("task", "rows", "lm_coef")}
+    before, after = (
+        next(effect for effect in effects if place.items() <= effect.items())
+        for effects in (results["effects"], script.effects_of(changed))
+    )
+    assert after["failed"] == before["failed"] + 1
+    assert after["one_answer"] == before["one_answer"]
+
+
+def test_runs_at_a_rate_that_was_not_chosen_do_not_count(objective):
+    script, results, cells = objective
+    others = [{**cell, "learning_rate": 7e-4} for cell in cells if not cell["is_trial"]]
+    assert script.effects_of([*others, *cells]) == script.effects_of([*cells, *others]) == results["effects"]
+
+
 def test_the_score_of_a_run_with_the_objective_is_that_of_its_answers(objective):
     _, _, cells = objective
     runs = [cell for cell in cells if "answers" in cell]
