@@ -788,8 +788,10 @@ def test_a_first_run_with_the_objective_that_diverged_is_counted(objective):
 
 def test_runs_at_a_rate_that_was_not_chosen_do_not_count(objective):
     script, results, cells = objective
-    others = [{**cell, "learning_rate": 7e-4} for cell in cells if not cell["is_trial"]]
-    assert script.effects_of([*others, *cells]) == script.effects_of([*cells, *others]) == results["effects"]
+    tuned = [cell for cell in cells if cell["learning_rate"] is not None and not cell["is_trial"]]
+    others = [{**cell, "learning_rate": 7e-4} for cell in tuned]
+    assert len(others) > 50
+    assert script.effects_of([*cells, *others]) == results["effects"]
 
 
 def test_the_score_of_a_run_with_the_objective_is_that_of_its_answers(objective):
