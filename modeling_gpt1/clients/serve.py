@@ -32,6 +32,7 @@ from ..configuration_gpt1 import UserError, has_choices, is_regression
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..families import family_of_checkpoint
 from ..inference.generation import (
+    RefuseNaN,
     StopAtStrings,
     check_is_text,
     encode_as_text,
@@ -294,7 +295,7 @@ class RequestedModel:
             torch.manual_seed(self.seed)
         if self.at_strings.strings:
             options["stopping_criteria"] = [self.at_strings]
-        return self.model.generate(**options)
+        return self.model.generate(**options, logits_processor=[RefuseNaN(self.model)])
 
 
 class Pieces:

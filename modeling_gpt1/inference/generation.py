@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
+from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
 from tokenization import capitalise, join_continuation, join_words
@@ -60,6 +60,34 @@ class StopAtStrings(StoppingCriteria):
         return text[: min(ends)] if ends else text
 
 
+class RefuseNaN(LogitsProcessor):
+    """Ends a generation whose scores are not numbers, for which a greedy search would take the first token in silence.
+
+    Args:
+        model ([`PreTrainedModel`]): whose scores they are.
+
+    Raises:
+        ValueError: a score is NaN.
+    """
+
+    def __init__(self, model: PreTrainedModel):
+        self.model = model
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        if scores.isnan().any():
+            raise UserError(not_numbers("The scores of the next token", self.model))
+        return scores
+
+
+def not_numbers(scores: str, model: PreTrainedModel) -> str:
+    """What is said of a model's scores that are NaN."""
+    name = model.name_or_path or type(model).__name__
+    return (
+        f"{scores} by {name} ({model.dtype}) are not numbers (NaN). The model's weights are damaged, its training "
+        "diverged, or its data type overflows. Use another checkpoint, or float32."
+    )
+
+
 def continue_prompts(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -89,7 +117,7 @@ def continue_prompts(
 
     Raises:
         ValueError: `prompts` is a text; a prompt has no token; prompt and continuation are longer than the
-            model's positions; the model has no language-model head that `generate` uses.
+            model's positions; the model has no language-model head that `generate` uses; its scores are not numbers.
 
     Examples:
         >>> from modeling_gpt1 import NOVELS, GPT1ForCausalLM, continue_prompts
@@ -147,7 +175,7 @@ def reply_to(
 
     Raises:
         ValueError: the tokenizer has no chat template; the last message is not the user's, or is no UTF-8 text; the
-            persona and the last message alone are too long.
+            persona and the last message alone are too long; the model's scores are not numbers.
 
     Examples:
         >>> from modeling_gpt1 import NOVELS, GPT1ForCausalLM, reply_to
@@ -216,6 +244,7 @@ def _continue_ids(
         eos_token_id=end_ids or None,
         pad_token_id=tokenizer.pad_token_id,
         stopping_criteria=[at_strings] if at_strings.strings else None,
+        logits_processor=[RefuseNaN(model)],
         streamer=streamer,
         **options,
     )

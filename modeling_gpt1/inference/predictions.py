@@ -14,6 +14,7 @@ from tokenization.errors import UserError
 from tokenization.rows.tasks import TRAINER_PADDING
 
 from ..families import family_of_model
+from .generation import not_numbers
 
 
 @dataclass
@@ -62,11 +63,7 @@ def predict_rows(
             logits = family.task_logits(output).cpu().double()
             for read, of_row in zip(batch, logits, strict=True):
                 if of_row.isnan().any():
-                    raise UserError(
-                        f"The scores of row {read.index} by {model.name_or_path or type(model).__name__} are not "
-                        "numbers (NaN). The model's weights are damaged, or its training diverged. Use another "
-                        "checkpoint."
-                    )
+                    raise UserError(not_numbers(f"The scores of row {read.index}", model))
                 read.record.update(describe_prediction(of_row, task))
                 if read.is_cut:
                     read.record["truncated"] = True

@@ -22,7 +22,7 @@ from ..configuration_gpt1 import has_choices, is_regression
 from ..conversion import CLASSES
 from ..families import Family, family_of_model
 from ..inference.devices import default_device
-from ..inference.generation import decode_behind
+from ..inference.generation import RefuseNaN, decode_behind
 from ..modeling_gpt1 import CACHE
 
 
@@ -415,6 +415,7 @@ def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature
         "eos_token_id": end_id,
         "pad_token_id": tokenizer.pad_token_id,
         "do_sample": temperature > 0,
+        "logits_processor": [RefuseNaN(opened.model)],
     }
     if temperature > 0:
         options["temperature"] = temperature

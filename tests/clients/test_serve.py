@@ -1,6 +1,8 @@
 """`gpt1 serve`: the real server on a free port, which OpenAI's client and plain requests ask."""
 
 import json
+import math
+import re
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -100,6 +102,18 @@ def test_the_pieces_of_a_stream_join_to_the_text_that_comes_whole(server):
     assert len(pieces) > 10
     assert "\n" in text  # the spaces around it depend on the token that follows
     assert "".join(pieces) == text
+
+
+def test_a_model_whose_scores_are_not_numbers_gets_no_text(novels):
+    model, tokenizer = novels
+    diverged = GPT1ForCausalLM(model.config).eval()
+    torch.nn.init.constant_(diverged.transformer.tokens_embed.weight, math.nan)
+    said = "scores of the next token by .* are not numbers .NaN.*Use another checkpoint"
+    with Running(serve.language_model_app("novels", diverged, tokenizer)) as server:
+        with pytest.raises(openai.BadRequestError, match=said):
+            server.complete()
+        body = {"model": "novels", "prompt": PROMPT, "stream": True}
+        assert re.search(said, server.http.post("/v1/completions", json=body).text)
 
 
 def test_a_higher_temperature_gives_another_text_and_the_same_seed_the_same(server):

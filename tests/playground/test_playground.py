@@ -1,6 +1,7 @@
 """`gpt1 playground` without Gradio and without a browser: what a model's reading holds, is shown and refused."""
 
 import json
+import math
 import re
 import runpy
 import shutil
@@ -262,6 +263,14 @@ def test_each_token_is_read_once_and_a_failure_while_writing_is_not_lost(opened)
     assert read_at_once == [3, 1, 1, 1, 1]
     with pytest.raises(ValueError, match="the model has only 24 positions"):
         list(write_on(opened(None), [1, 2], 30, temperature=0))
+
+
+def test_a_model_whose_scores_are_not_numbers_writes_nothing(opened):
+    model = opened(None)
+    with torch.no_grad():
+        model.model.get_input_embeddings().weight.fill_(math.nan)
+    with pytest.raises(ValueError, match="scores of the next token by .* are not numbers .*Use another checkpoint"):
+        list(write_on(model, [1, 2], 3, temperature=0))
 
 
 def test_nothing_is_written_behind_the_end(opened, monkeypatch):

@@ -21,6 +21,7 @@ from tokenization.text.control_tokens import check_tokenizer
 from ...families import family_of_config
 from ...families.probing import longest_sequence, rounding_of, unchanged
 from ...modeling_gpt1 import CACHE
+from ..generation import not_numbers
 
 logger = logging.get_logger(__name__)
 
@@ -310,17 +311,10 @@ class Scorer:
         tokens = defaultdict(list)
         for places, values in self._score_groups(groups):
             if values.isnan().any():
-                raise UserError(self._not_numbers())
+                raise UserError(not_numbers("The scores", self.model))
             for place, value in zip(places, values.tolist(), strict=True):
                 tokens[place].append(value)
         return tokens
-
-    def _not_numbers(self) -> str:
-        name = self.model.name_or_path or type(self.model).__name__
-        return (
-            f"The scores by {name} ({self.model.dtype}) are not numbers (NaN). The model's weights are damaged, its "
-            "training diverged, or its data type overflows. Use another checkpoint, or float32."
-        )
 
     def _groups_of(self, number: int, request: ScoringRequest) -> list[Group]:
         context = request.context

@@ -1,6 +1,7 @@
 """Continued prompts against single ones and loops over tokens; the strings that end them; refusals."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -73,6 +74,15 @@ def test_prompts_that_cannot_be_continued(model, tiny_tokenizer, prompts, messag
         continue_prompts(model, tiny_tokenizer, PROMPTS, max_length=4)
     with pytest.raises(ValueError, match="A GPT1DoubleHeadsModel continues no text. Open the folder with GPT1ForCaus"):
         continue_prompts(GPT1DoubleHeadsModel(model.config), tiny_tokenizer, PROMPTS)
+
+
+@pytest.mark.parametrize("options", [{"do_sample": False}, {"do_sample": True}, {"num_beams": 2}])
+def test_a_model_whose_scores_are_not_numbers_continues_nothing(model, tiny_tokenizer, options):
+    diverged = copy.deepcopy(model)
+    with torch.no_grad():
+        diverged.lm_head.weight[5] = math.nan
+    with pytest.raises(ValueError, match="next token by GPT1ForCausalLM .* are not numbers .*Use another checkpoint"):
+        continue_prompts(diverged, tiny_tokenizer, PROMPTS, **options)
 
 
 def test_strings_of_the_prompt_end_nothing(tiny_tokenizer):
