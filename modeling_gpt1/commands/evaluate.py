@@ -243,9 +243,10 @@ class EvaluationRun:
     def evaluate_challenge(self, results: dict, model: str) -> None:
         """Adds the tasks of the challenge to the results, and writes the predictions under the run's name."""
         scorer = self.load_for_challenge(model)
+        # All before the first file: what a failure left behind would stand in the way of the next evaluation.
+        answers = {task: self.answer_of(scorer, task, path) for task, path in self.challenge.items()}
         files = self.predictions_files(model)
-        for task, path in self.challenge.items():
-            answer = self.answer_of(scorer, task, path)
+        for task, answer in answers.items():
             name = f"{BABYLM}_{task}"
             metrics = {f"{metric},none": value for metric, value in answer.metrics.items()}
             results["results"][name] = {**metrics, "groups": answer.groups}
@@ -253,7 +254,7 @@ class EvaluationRun:
                 "original": answer.num_rows,
                 "effective": answer.num_rows,
                 "chance": answer.chance,
-                "split": path.name,
+                "split": self.challenge[task].name,
             }
             results["n-shot"][name] = 0
             results["asked"].append(name)

@@ -448,6 +448,17 @@ def test_a_model_whose_scores_are_not_numbers_gets_none(task, path, diverged, da
         babylm.evaluate_task(diverged, task, data_dir / path)
 
 
+def test_an_evaluation_that_fails_leaves_no_predictions(causal, data_dir, tmp_path):
+    save_scorer(causal, tmp_path / "model")
+    shutil.copytree(data_dir, tmp_path / "rows")
+    (tmp_path / "rows" / "comps" / "comps_base.jsonl").write_text('{"prefix_acceptable": "a"}\n')
+    words = ["--tasks", "babylm_blimp", "babylm_comps"]
+    with pytest.raises(ValueError, match="comps has a row without 'property_phrase'"):
+        run(str(tmp_path / "model"), tmp_path / "rows", tmp_path / "out", *words)
+    run(str(tmp_path / "model"), data_dir, tmp_path / "out", *words)
+    assert len(list((tmp_path / "out").rglob("predictions.json"))) == 2
+
+
 def test_results_of_the_checkpoints_before_one_that_diverged_stay(causal, diverged, data_dir, tmp_path):
     pytest.importorskip("lm_eval")
     save_scorer(causal, tmp_path / "run" / "checkpoint-5")
