@@ -199,8 +199,14 @@ def main(arguments: list[str]) -> None:
     parser = parser_of("zero-shot")
     (args,) = parser.read(arguments)
     with writer_of_new_file(args.output_file):
+        settings = settings_file(args.output_file)
+        if settings.exists():
+            raise UserError(
+                f"The settings of --output_file {args.output_file} are written to {settings}, which is there already. "
+                "Pass another name, or move the file away."
+            )
         evaluate_models(args)
-        parser.write_settings(settings_file(args.output_file))
+        parser.write_settings(settings)
     print(f"written to {args.output_file}")
 
 

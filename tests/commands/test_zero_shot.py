@@ -66,6 +66,7 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
     write(Path(data_dir, "sst2"), "validation", [{"sentence": "не знаю", "label": 0}])
     for more in ([], ["--calibrate"]):
         output.unlink()
+        output.with_name("results.run.yaml").unlink()
         zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1", *more])
     (result,) = json.loads(output.read_text())["results"]
     how = f"`gpt1 finetune --model {model} --do_eval --validation_file FILE` evaluates its task head"
@@ -234,6 +235,16 @@ def test_the_settings_of_two_results_have_names_of_their_own(save_model, data_di
         zero_shot.main([*arguments, "--device", "cpu", "--output_file", str(tmp_path / name)])
     settings = [yaml.safe_load((tmp_path / f"{name}.run.yaml").read_text()) for name in ("a-1.3", "a-1.5")]
     assert [of_file["output_file"] for of_file in settings] == [str(tmp_path / name) for name in ("a-1.3", "a-1.5")]
+
+
+def test_the_settings_of_earlier_results_stay(save_model, data_dir, tmp_path):
+    """Whose results were moved away."""
+    arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--tasks", "sst2"]
+    (tmp_path / "a.run.yaml").write_text("seed: 5\n")
+    said = refusal(zero_shot.main, [*arguments, "--device", "cpu", "--output_file", str(tmp_path / "a.json")])
+    assert f"written to {tmp_path / 'a.run.yaml'}, which is there already. Pass another name" in said
+    assert (tmp_path / "a.run.yaml").read_text() == "seed: 5\n"
+    assert not (tmp_path / "a.json").exists()
 
 
 def test_two_evaluations_do_not_write_one_file(save_model, data_dir, tmp_path):
