@@ -36,6 +36,12 @@ class _WholeTextScorer(Scorer):
                 f"{type(self).__name__} needs a mask token, but the tokenizer has none. Pass a tokenizer with "
                 f"one{other}."
             )
+        if self.tokenizer.sep_token is None or None in self.start_ids:
+            raise UserError(
+                f"{type(self).__name__} reads texts between a class and a separator token, but the tokenizer's "
+                f"`cls_token` is {self.tokenizer.cls_token} and its `sep_token` is {self.tokenizer.sep_token}. Set "
+                "both to the tokens that stood around texts in the model's training."
+            )
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
         self.max_length = min(self.max_length, self.tokenizer.model_max_length) - 2
         self._padding = self.tokenizer.pad_token_id or 0

@@ -515,3 +515,14 @@ def test_texts_need_a_tokenizer(scorer_without_tokenizer):
 def test_a_masked_model_needs_its_tokenizer(our_model):
     with pytest.raises(ValueError, match="MaskedLMScorer needs the model's tokenizer. Pass it as `tokenizer`"):
         MaskedLMScorer(our_model)
+
+
+@pytest.mark.parametrize("family, name", [("bert", "MaskedLMScorer"), ("bart", "DenoisingLMScorer")])
+@pytest.mark.parametrize("missing", ["cls_token", "sep_token"])
+def test_a_tokenizer_without_class_or_separator_token_is_refused(missing, family, name, family_scorer):
+    scorer = family_scorer(family)
+    setattr(scorer.tokenizer, missing, None)
+    said = refusal(type(scorer), scorer.model, scorer.tokenizer)
+    assert f"{name} reads texts between a class and a separator token" in said
+    assert f"`{missing}` is None" in said
+    assert "Set both to the tokens that stood around texts" in said
