@@ -9,6 +9,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from tokenization.errors import UserError
+from tokenization.wording import listed
+
 from ..families import Family
 from ..families.classifiers import SENTENCE_LOGITS
 from .measures import perplexity
@@ -37,6 +40,9 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     | encoder-decoder | `denoising_loss`, the mean −log P of a restored token |
 
     Only a causal model has a perplexity: the other losses are no probability of a text. `mfu` is not logged.
+
+    Raises:
+        ValueError: as the base; a batch has no sentence labels, but the model has a head for them.
     """
 
     _WITHOUT_LOGITS = {}  # other models have no such arguments
@@ -71,6 +77,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     # ---- Loss
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        self._check_sentence_labels(inputs)
         outputs = model(**self._inputs_without_labels(inputs), **self._without_cache)
         parts = [self._token_losses(outputs, inputs["labels"])]
         parts += [
@@ -86,6 +93,20 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
             self._example_losses.append(self.gather_function(torch.cat(parts, 1)))
             loss = sum(part[:, 0].sum() / part[:, 1].sum().clamp(min=1) for part in parts)
         return (loss, outputs) if return_outputs else loss
+
+    def prediction_step(self, model, inputs, *args, **kwargs):
+        self._check_sentence_labels(inputs)  # Trainer computes no loss of a batch without them, and says nothing
+        return super().prediction_step(model, inputs, *args, **kwargs)
+
+    def _check_sentence_labels(self, inputs: dict[str, torch.Tensor]) -> None:
+        """Refuses a batch that has labels of tokens alone, if the model has a head for pairs of sentences, too."""
+        has_labels_of_tokens_alone = "labels" in inputs and SENTENCE_LOGITS.keys().isdisjoint(inputs)
+        if self._num_parts > 1 and has_labels_of_tokens_alone:
+            raise UserError(
+                f"{type(self._own_model).__name__} has a head for pairs of sentences, but a batch has only "
+                f"{listed(inputs)}. Make the batches with NextSentenceCollator (BERT) or SentenceOrderCollator "
+                "(ALBERT), or pass a model without this head, such as BertForMaskedLM."
+            )
 
     def _inputs_without_labels(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """What the model reads.

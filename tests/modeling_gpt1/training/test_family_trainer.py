@@ -4,6 +4,8 @@ import pytest
 import torch
 from datasets import Dataset
 from support.finetuning import QUIET, resumes_after, without_times
+from support.refusals import refusal
+from transformers import default_data_collator
 
 from modeling_gpt1 import GPT1PretrainingArguments
 from modeling_gpt1.families import FAMILIES
@@ -182,6 +184,27 @@ def test_a_tokenizer_of_another_model_is_refused(make_family_pretraining_trainer
     trainer.model.resize_token_embeddings(20)
     with pytest.raises(ValueError, match="has 32 tokens, but the model has embeddings for 20. Open"):
         trainer._check_model(trainer.model)
+
+
+@pytest.fixture
+def trainer_without_sentence_labels(make_family_pretraining_trainer):
+    """Of a model with a head for pairs of sentences, on batches that have none."""
+    rows = [{"input_ids": [3, 4, 5, 6], "labels": [-100, 4, -100, 6]} for _ in range(4)]
+    return make_family_pretraining_trainer("bert", rows=Dataset.from_list(rows), collator=default_data_collator)
+
+
+@pytest.mark.parametrize("step", ["train", "evaluate"])
+def test_batches_without_labels_of_the_sentence_head_are_refused(step, trainer_without_sentence_labels):
+    said = refusal(getattr(trainer_without_sentence_labels, step))
+    assert "BertForPreTraining has a head for pairs of sentences, but a batch has only" in said
+    assert "NextSentenceCollator (BERT)" in said
+
+
+def test_rows_without_any_labels_are_predicted_beside_a_sentence_head(trainer_without_sentence_labels):
+    rows = trainer_without_sentence_labels.eval_dataset.remove_columns("labels")
+    tokens, pairs = trainer_without_sentence_labels.predict(rows).predictions
+    assert tokens.shape == (4, 4, trainer_without_sentence_labels.model.config.vocab_size)
+    assert pairs.shape == (4, 2)
 
 
 def test_a_decoder_without_inputs_reads_the_shifted_labels(make_family_pretraining_trainer):
