@@ -41,8 +41,7 @@ from tokenization.rows.records import SURROGATE
 from tokenization.text.tokenization_gpt1 import END_OF_WORD
 
 from ..families.checks import check_embeddings
-from ..families.probing import unchanged
-from .scoring.base import CHUNK_TOKENS, Group, PredictedTokens, ScoringRequest
+from .scoring.base import CHUNK_TOKENS, Group, Place, PredictedTokens, ScoringRequest
 from .scoring.causal import CausalLMScorer
 from .scoring.masked import scorer_class_of
 
@@ -399,6 +398,8 @@ class Boundaries(NamedTuple):
 class BoundaryScorer(CausalLMScorer):
     """Scores tokens, and beside each the probability that a word ends before it, or with it.
 
+    Call `scores_of`. The scores of `score` and `score_ids` have other fields.
+
     Args:
         boundaries ([`Boundaries`], *optional*): where words end, if tokens begin them.
         args, kwargs: see [`CausalLMScorer`].
@@ -412,11 +413,11 @@ class BoundaryScorer(CausalLMScorer):
 
     def scores_of(self, requests: Sequence[ScoringRequest]) -> list[list[TokenScore]]:
         """The tokens of the only continuation of each request."""
-        with unchanged(self.model):
-            if self.is_batched is None:
-                self._try_model()
-            tokens = self._predict(self._fit(requests))
-        return [[TokenScore(*values) for values in tokens[number, 0]] for number in range(len(requests))]
+        _, tokens = self._predict_requests(requests)
+        scores = []
+        for number in range(len(requests)):
+            scores.append([TokenScore(*values) for values in tokens[Place(number, 0)]])
+        return scores
 
     def _score_groups(self, groups: list[Group]) -> Iterator[PredictedTokens]:
         for batch in self._batches(groups, lambda group: (group.length,)):

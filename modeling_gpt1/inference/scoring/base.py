@@ -95,7 +95,10 @@ class PredictedTokens(NamedTuple):
     places: list[Place]
     """The continuation that each token belongs to."""
     values: torch.Tensor
-    """`[N, 2]`, on the CPU: each token's log-probability, and 1 if it is the most probable one."""
+    """`[N, 2]`, on the CPU: each token's log-probability, and 1 if it is the most probable one.
+
+    A subclass may have other values behind the log-probability, or none.
+    """
 
 
 def _is_pair_of_texts(request: Any) -> bool:
@@ -232,16 +235,22 @@ class Scorer:
             ValueError: a continuation is too long to be read with at least one token before it; the model's scores
                 are not numbers (NaN).
         """
-        with unchanged(self.model):
-            if self.is_batched is None:
-                self._try_model()
-            fitting = self._fit(requests)
-            tokens = self._predict(fitting)
+        fitting, tokens = self._predict_requests(requests)
         scores = []
         for number, request in enumerate(fitting):
             places = [Place(number, index) for index in range(len(request.continuations))]
             scores.append([_continuation_score(tokens[place]) for place in places])
         return scores
+
+    def _predict_requests(
+        self, requests: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]]
+    ) -> tuple[list[ScoringRequest], dict[Place, list[list[float]]]]:
+        """The requests as they fit the model, and the values of the predicted tokens of each continuation."""
+        with unchanged(self.model):
+            if self.is_batched is None:
+                self._try_model()
+            fitting = self._fit(requests)
+            return fitting, self._predict(fitting)
 
     def _fit(self, requests: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]]) -> list[ScoringRequest]:
         """The requests with the start tokens before each context, which is cut at the beginning if it is too long.
@@ -304,7 +313,7 @@ class Scorer:
             )
 
     def _predict(self, requests: list[ScoringRequest]) -> dict[Place, list[list[float]]]:
-        """Of each continuation a pair for each predicted token: its log-probability, and 1 if it is the best."""
+        """Of each continuation the values of each predicted token; see `PredictedTokens`."""
         groups = []
         for number, request in enumerate(requests):
             groups += self._groups_of(number, request)
@@ -376,7 +385,7 @@ def _continuation_score(tokens: list[list[float]]) -> ContinuationScore:
 
 def _log_probs_by_place(tokens: dict[Place, list[list[float]]]) -> torch.Tensor:
     """The log-probabilities `[N]` in the order of their places."""
-    return torch.tensor([log_prob for place in sorted(tokens) for log_prob, *_ in tokens[place]])
+    return torch.tensor([values[0] for place in sorted(tokens) for values in tokens[place]])
 
 
 def score_alone(batch: list[Group], logits: torch.Tensor, starts: list[int]) -> PredictedTokens:
