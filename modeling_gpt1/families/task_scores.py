@@ -47,53 +47,46 @@ class TaskScores:
         return self.model.training
 
     def __call__(
-        self, choice_mask: torch.Tensor | None = None, example_weights: torch.Tensor | None = None, **inputs: Any
+        self,
+        choice_mask: torch.Tensor | None = None,
+        example_weights: torch.Tensor | None = None,
+        expected_grad: torch.Tensor | float = 1.0,
+        **inputs: Any,
     ) -> SequenceClassifierOutput | AuxiliaryOutput:
         """`logits`, `[B, K]` or `[B, C]`, alone: other outputs would be gathered with the predictions.
 
         With the factors `example_weights` `[B]` also the weighted sum of the examples' L1 / C, `lm_sum`, and these,
-        `lm_losses` `[B]`.
+        `lm_losses` `[B]`. C is 2 for pairs in both orders, the number of choices, or 1.
         """
-        if example_weights is not None:
-            return self._with_auxiliary_loss(choice_mask, example_weights, **inputs)
         if not self.reads_segments:
             inputs.pop("token_type_ids", None)
-        input_ids = inputs["input_ids"]
-        if self.reads_choices or input_ids.dim() == 2:
-            logits = self.model(**inputs).logits
-        else:
-            flat = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
-            logits = self._of_examples(self.model(**flat).logits, input_ids.shape[1])
-        if choice_mask is not None:
-            logits = logits.masked_fill(~choice_mask, -torch.inf)
-        return SequenceClassifierOutput(logits=logits)
-
-    def _of_examples(self, logits: torch.Tensor, num_sequences: int) -> torch.Tensor:
-        """`[B, C]` of choices, else the mean `[B, K]`, from the scores of sequences, `[B · C, 1]` or `[B · C, K]`."""
-        of_examples = logits.unflatten(0, (-1, num_sequences))  # [B, C, K]
-        return of_examples.squeeze(-1) if self.scores_pairs else of_examples.mean(1)
-
-    def _with_auxiliary_loss(
-        self, choice_mask: torch.Tensor | None, example_weights: torch.Tensor, **inputs: Any
-    ) -> AuxiliaryOutput:
-        """Scores and L1 of a causal classifier; C is 2 for pairs in both orders, the number of choices, or 1."""
-        if not self.reads_segments:
-            inputs.pop("token_type_ids", None)
-        expected_grad = inputs.pop("expected_grad", 1.0)
-        shape = inputs["input_ids"].shape
-        num_sequences = 1 if len(shape) == 2 else shape[1]
-        if len(shape) == 3:
+        num_sequences = 1
+        is_flattened = inputs["input_ids"].dim() == 3 and not self.reads_choices
+        if is_flattened:
+            num_sequences = inputs["input_ids"].shape[1]
             inputs = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
-        shares = torch.full((len(example_weights), num_sequences), 1 / num_sequences, device=example_weights.device)
-        if choice_mask is not None:
-            shares = choice_mask / choice_mask.sum(1, keepdim=True)
-        weights = (shares * example_weights[:, None]).flatten()
-        outputs = self.model(**inputs, sequence_weights=weights, expected_grad=expected_grad)
-        logits = self._of_examples(outputs.logits, num_sequences)
+        if example_weights is not None:
+            num_examples = len(example_weights)
+            shares = torch.full((num_examples, num_sequences), 1 / num_sequences, device=example_weights.device)
+            if choice_mask is not None:
+                shares = choice_mask / choice_mask.sum(1, keepdim=True)
+            inputs["sequence_weights"] = (shares * example_weights[:, None]).flatten()
+            inputs["expected_grad"] = expected_grad
+        outputs = self.model(**inputs)
+        logits = outputs.logits
+        if is_flattened:
+            logits = self._of_examples(logits, num_sequences)
         if choice_mask is not None:
             logits = logits.masked_fill(~choice_mask, -torch.inf)
+        if example_weights is None:
+            return SequenceClassifierOutput(logits=logits)
         return AuxiliaryOutput(
             logits=logits,
             lm_sum=outputs.lm_sum,
             lm_losses=(outputs.lm_losses.unflatten(0, shares.shape) * shares).sum(1),
         )
+
+    def _of_examples(self, logits: torch.Tensor, num_sequences: int) -> torch.Tensor:
+        """`[B, C]` of choices, else the mean `[B, K]`, from the scores of sequences, `[B · C, 1]` or `[B · C, K]`."""
+        of_examples = logits.unflatten(0, (-1, num_sequences))  # [B, C, K]
+        return of_examples.squeeze(-1) if self.scores_pairs else of_examples.mean(1)
