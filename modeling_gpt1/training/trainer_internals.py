@@ -249,44 +249,56 @@ class ResumableTrainer(Trainer):
         return means.tolist()
 
     def _get_dataloader(self, dataset, description, batch_size, sampler_fn=None, is_training=False, **options):
-        make_sampler = sampler_fn
-        if self.args.train_sampling_strategy == "group_by_length":
-            # Trainer would group the rows of an evaluation too, and give its results in that order.
-            make_sampler = partial(length_sampler, self) if is_training else SequentialSampler
-        collator = self.data_collator
-        has_noise = hasattr(collator, "for_evaluation")
-        is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
-        is_shared = is_training and not is_stream and self.args.world_size > 1
-        if is_stream and is_training and not has_length(dataset):
-            dataset = EndlessStream(dataset)
-        elif is_stream and not is_training and (self.args.world_size > 1 or has_noise):
-            # Rows that fill the last batch can be left out if the length is known; noise may draw from all rows.
-            dataset = list(dataset)
-        sampler_of_loader = make_sampler
-        if is_shared:
-            dataset = SharedRows(dataset)
+        make_loader = self._training_loader if is_training else self._evaluation_loader
+        return make_loader(dataset, description, batch_size, sampler_fn, **options)
 
-            def sampler_of_loader(shared: SharedRows):
+    def _training_loader(self, dataset, description, batch_size, make_sampler, **options):
+        """Every row counts once an epoch, however many processes share them; a stream has no end."""
+        if self.args.train_sampling_strategy == "group_by_length":
+            make_sampler = partial(length_sampler, self)
+        is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
+        if is_stream and not has_length(dataset):
+            dataset = EndlessStream(dataset)
+        if self.args.world_size > 1 and not is_stream:
+
+            def sampler_of_shared(shared: SharedRows):
                 return make_sampler(shared.dataset)
 
-        drops = self.args.dataloader_drop_last
-        self.args.dataloader_drop_last = drops and is_training  # an evaluation reads every row
-        if has_noise and not is_training:  # with the same noise each time
-            self.data_collator = collator.for_evaluation(dataset)
-        try:
             loader = super()._get_dataloader(
-                dataset, description, batch_size, sampler_of_loader, is_training, **options
+                SharedRows(dataset), description, batch_size, sampler_of_shared, is_training=True, **options
             )
-        finally:
-            self.args.dataloader_drop_last = drops
-            self.data_collator = collator
-        if is_shared:
             share_rows(loader)
-        if is_training and drops and has_length(loader) and len(loader) == 0:
+        else:
+            loader = super()._get_dataloader(
+                dataset, description, batch_size, make_sampler, is_training=True, **options
+            )
+        if self.args.dataloader_drop_last and has_length(loader) and len(loader) == 0:
             raise UserError(
                 "`dataloader_drop_last` drops all rows, because they are fewer than a batch. Leave it out."
             )
         return loader
+
+    def _evaluation_loader(self, dataset, description, batch_size, make_sampler, **options):
+        """Every row is read, in the order of the data set, and with the same noise each time."""
+        if self.args.train_sampling_strategy == "group_by_length":
+            make_sampler = SequentialSampler  # Trainer would group these rows too, and give results in that order
+        collator = self.data_collator
+        has_noise = hasattr(collator, "for_evaluation")
+        is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
+        if is_stream and (self.args.world_size > 1 or has_noise):
+            # Rows that fill the last batch can be left out if the length is known; noise may draw from all rows.
+            dataset = list(dataset)
+        drops = self.args.dataloader_drop_last
+        self.args.dataloader_drop_last = False
+        if has_noise:
+            self.data_collator = collator.for_evaluation(dataset)
+        try:
+            return super()._get_dataloader(
+                dataset, description, batch_size, make_sampler, is_training=False, **options
+            )
+        finally:
+            self.args.dataloader_drop_last = drops
+            self.data_collator = collator
 
     def _track_num_input_tokens(self, inputs):
         if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
