@@ -42,7 +42,6 @@ CHECKPOINT_NAME = "checkpoint.json"
 INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
 TOKENIZER_NAME = "tokenizer.json"
-MODEL_ALONE = "it holds only the model (`save_only_model`)"  # of a checkpoint that cannot be resumed from
 # Settings of a run; the state of the optimizer restores the first, and no other optimizer reads it.
 OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 SETTINGS = (
@@ -109,7 +108,7 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
         if newest is None and str(resume).lower() == "true":
             raise UserError(f"No complete checkpoint in {output_dir}. Start without `resume_from_checkpoint`.")
         return newest
-    fault = find_fault(resume) or find_altered_file(resume)
+    fault = why_not_resumed(resume) or find_altered_file(resume)
     if fault is not None:
         raise UserError(
             f"`resume_from_checkpoint` is {str(resume)!r}, which is not a complete checkpoint: {fault}. Pass the "
@@ -129,7 +128,7 @@ def check_is_last(resume: str | bool | None, run_dir: str | os.PathLike) -> None
     num_updates = json.loads(Path(resume, TRAINER_STATE_NAME).read_text(encoding="utf-8"))["global_step"]
     later = []
     for folder in _checkpoints_in(run_dir):
-        if _step_of(folder) > num_updates and is_ours(folder) and find_fault(folder) in (None, MODEL_ALONE):
+        if _step_of(folder) > num_updates and is_ours(folder) and find_damage(folder) is None:
             later.append(folder.name)
     if later:
         raise UserError(
@@ -144,7 +143,9 @@ def newest_whole_checkpoint(output_dir: str | os.PathLike, reads_files: bool = F
     `reads_files` compares their checksums too, which takes about a second for each gigabyte.
     """
     for folder in reversed(_checkpoints_in(output_dir)):
-        fault = find_fault(folder) or (find_altered_file(folder) if reads_files else None)
+        fault = why_not_resumed(folder)
+        if fault is None and reads_files:
+            fault = find_altered_file(folder)
         if fault is None:
             return str(folder)
         logger.warning(f"{folder} is not a complete checkpoint and is skipped: {fault}.")
@@ -190,15 +191,23 @@ def check_run_dir(run_dir: str | os.PathLike, is_new: bool) -> None:
             )
 
 
-def find_fault(folder: str | os.PathLike) -> str | None:
-    """What is wrong with a checkpoint, in words; `None` if every file that was written is there in its size."""
+def why_not_resumed(folder: str | os.PathLike) -> str | None:
+    """Why no run can go on from a checkpoint, in words; `None` if it is complete."""
+    damage = find_damage(folder)
+    if damage is None and read_content(folder)["save_only_model"]:
+        return "it holds only the model (`save_only_model`)"
+    return damage
+
+
+def find_damage(folder: str | os.PathLike) -> str | None:
+    """What is damaged in a checkpoint, in words; `None` if every file that was written is there in its size."""
     folder = Path(folder)
     if not folder.is_dir():
         return "it is not a folder"
     try:
         content = read_content(folder)
         sizes = {folder / name: entry["bytes"] for name, entry in content["files"].items()}
-        is_model_alone = content["save_only_model"]
+        content["save_only_model"]  # which every checkpoint of this trainer has
     except (TypeError, AttributeError) as error:  # not skipped: a run that began anew would replace it
         raise UserError(
             f"{folder} has a {CHECKPOINT_NAME} of another version and cannot go on. Pass it as `model`, and "
@@ -211,7 +220,7 @@ def find_fault(folder: str | os.PathLike) -> str | None:
             return f"{path.name} is missing"
         if path.stat().st_size != size:
             return f"{path.name} has {path.stat().st_size} bytes instead of {size}"
-    return MODEL_ALONE if is_model_alone else None
+    return None
 
 
 def find_altered_file(folder: str | os.PathLike) -> str | None:
@@ -243,10 +252,7 @@ def faults_of_checkpoints(folder: str | os.PathLike) -> dict[Path, str | None]:
         raise UserError(f"{folder} has no checkpoint. Pass the `output_dir` of a run that has some, or one of them.")
     faults = {}
     for checkpoint in folders:
-        fault = find_fault(checkpoint)
-        if fault in (None, MODEL_ALONE):
-            fault = find_altered_file(checkpoint)
-        faults[checkpoint] = fault
+        faults[checkpoint] = find_damage(checkpoint) or find_altered_file(checkpoint)
     return faults
 
 
