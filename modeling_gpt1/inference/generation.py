@@ -35,7 +35,7 @@ class StopAtStrings(StoppingCriteria):
         self.prompt_length = prompt_length
         self.strings = []
         for string in [strings] if isinstance(strings, str) else strings:
-            ids = tokenizer(string, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+            ids = encode_as_text(tokenizer, string)
             if not ids:
                 raise UserError(
                     f"The stop string {string!r} has no token. Give a word, or '\\n' alone for a line end."
@@ -190,7 +190,7 @@ def reply_to(
     stop = [stop] if isinstance(stop, str) else list(stop or ())
     ids = encode_recent_messages(model, tokenizer, messages, max_new_tokens)
     texts = _continue_ids(model, tokenizer, [ids], max_new_tokens, stop, **options)
-    if tokenizer.backend_tokenizer.token_to_id(NEWLINE) is not None:  # words and punctuation of GPT-1 are apart
+    if writes_words_apart(tokenizer):
         texts = [join_words(text) for text in texts]
     return [capitalise(text) if capitals else text for text in texts]
 
@@ -296,9 +296,14 @@ def encode_prompts(
     return encoded
 
 
-def encode_as_text(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
-    """The ids of a prompt alone: nothing is added, and what it spells becomes no control token."""
-    return tokenizer(prompt, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+def writes_words_apart(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether it decodes punctuation apart from words: GPT-1's does, and has a token for the end of a line."""
+    return tokenizer.backend_tokenizer.token_to_id(NEWLINE) is not None
+
+
+def encode_as_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """The ids of a text alone: nothing is added, and what it spells becomes no control token."""
+    return tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
 
 
 def check_is_text(name: str, text: str) -> None:
@@ -314,10 +319,10 @@ def _shown(text: str) -> str:
 
 def join_to_prompt(tokenizer, text: str, prompt: str, capitals: bool = False) -> str:
     """A decoded continuation as it reads after its prompt; with a tokenizer other than GPT-1's, unchanged."""
-    backend = tokenizer.backend_tokenizer
-    if backend.token_to_id(NEWLINE) is None:  # the end of a word is no part of a token
+    if not writes_words_apart(tokenizer):
         return text
     # With characters that are not in the vocabulary.
+    backend = tokenizer.backend_tokenizer
     words = backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(prompt))
     before = " ".join(word for word, _ in words)
     text = join_continuation(text, before)
@@ -341,7 +346,7 @@ def decode_behind(tokenizer: PreTrainedTokenizerBase, prompt_ids: list[int], ids
     def decode(some_ids: list[int]) -> str:
         return tokenizer.decode(some_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-    if tokenizer.backend_tokenizer.token_to_id(NEWLINE) is None:
+    if not writes_words_apart(tokenizer):
         start = decode(prompt_ids)
         whole = decode(prompt_ids + ids)
         if whole.startswith(start):
