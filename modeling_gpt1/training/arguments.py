@@ -199,6 +199,11 @@ def seed_of_data(args: TrainingArguments) -> int:
     return args.seed if args.data_seed is None else args.data_seed
 
 
+def sets_by_name(eval_dataset: Any) -> dict[str, Any]:
+    """The data sets to evaluate, if there are several by their names; empty for a single one and for none."""
+    return eval_dataset if isinstance(eval_dataset, dict) else {}
+
+
 def check_arguments(args: TrainingArguments) -> None:
     """Refuses arguments that would train nothing, falsify the loss or publish a pickle."""
     check_length(args)

@@ -1,6 +1,5 @@
 """The model card of a run: facts of its data, settings and results, beside what the model's family knows of it."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from tokenization.text.training import describe_tokenizer
 from ..families import Family, without_adapter
 from ..hub.card import as_list, cell, evaluation_results, last_evaluation, metric_types, model_card, versions
 from ..storage.writing import write_atomically
-from .arguments import rows_per_update
+from .arguments import rows_per_update, sets_by_name
 from .callbacks import SampleCallback
 from .freezing import describe_freezing
 
@@ -68,7 +67,7 @@ def write_model_card(
     names = as_list(dataset or dataset_tags)
     hub_names = as_list(dataset_tags)
     configurations = as_list(dataset_args)
-    splits = list(trainer.eval_dataset) if isinstance(trainer.eval_dataset, Mapping) else []
+    splits = list(sets_by_name(trainer.eval_dataset))
     results = last_evaluation(trainer.state.log_history, splits, dataset_split)
     task = as_list(tasks)[0] if tasks else facts.pipeline_tag
     index = evaluation_results(results, task, names, hub_names, configurations) if task else []
@@ -125,9 +124,7 @@ def data_of(
         facts["data"] = cell(", ".join([*named, *names[len(named) :]]))
         if configurations:
             facts["data"] += f" ({', '.join(configurations)})"
-    evaluated = trainer.eval_dataset
-    if not isinstance(evaluated, Mapping):
-        evaluated = {"evaluation": evaluated}
+    evaluated = sets_by_name(trainer.eval_dataset) or {"evaluation": trainer.eval_dataset}
     rows = {"training": trainer.train_dataset, **evaluated}
     counts = [f"{len(one):,} for {cell(use)}" for use, one in rows.items() if hasattr(one, "__len__")]
     if counts:

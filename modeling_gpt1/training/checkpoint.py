@@ -33,7 +33,7 @@ from ..families import family_of_model, without_adapter
 from ..hub.card import model_card
 from ..storage.reading import checksum_of_file
 from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
-from .arguments import plain_numbers
+from .arguments import plain_numbers, sets_by_name
 
 logger = logging.get_logger(__name__)
 
@@ -297,12 +297,9 @@ def settings_of(args: TrainingArguments, rows: Any = None, evaluated_rows: Any =
     """The settings that a resume compares, with fingerprints of the rows if they are a `Dataset`."""
     given = {name: getattr(args, name, None) for name in SETTINGS}
     settings = json.loads(json.dumps(given, default=plain_numbers))  # enumerations become texts
-    data_sets = {"train_dataset": rows}
-    if isinstance(evaluated_rows, dict):  # several data sets by their names
-        for name, data_set in evaluated_rows.items():
-            data_sets[f"eval_dataset {name}"] = data_set
-    else:
-        data_sets["eval_dataset"] = evaluated_rows
+    data_sets = {"train_dataset": rows, "eval_dataset": evaluated_rows}
+    for name, data_set in sets_by_name(evaluated_rows).items():
+        data_sets[f"eval_dataset {name}"] = data_set
     for name, data_set in data_sets.items():
         if isinstance(data_set, Dataset) and len(data_set) > 0:
             settings[name] = fingerprint_of(data_set)

@@ -34,7 +34,7 @@ from ..hub.push import (
     upload_result,
 )
 from ..loss_gpt1 import count_items, count_labels, task_loss, task_losses
-from .arguments import check_arguments, direction_of_score, seed_of_data
+from .arguments import check_arguments, direction_of_score, seed_of_data, sets_by_name
 from .card import write_model_card
 from .checks import check_adapter, check_best_score, check_kinds, check_names, check_rows
 from .class_weights import weights_of_classes
@@ -69,7 +69,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         super().__init__(model, args, *others, **kwargs)
         self._stop_early()
         check_rows("train_dataset", self.train_dataset, self.data_collator)
-        for rows in self.eval_dataset.values() if isinstance(self.eval_dataset, dict) else [self.eval_dataset]:
+        for rows in sets_by_name(self.eval_dataset).values() or [self.eval_dataset]:
             check_rows("eval_dataset", rows, self.data_collator)
         self._has_own_loss = self.compute_loss_func is None
         self._set_up_loading()
@@ -193,8 +193,9 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def _scores_of_evaluation(self) -> list[str]:
         """The names of an evaluation's scores, without `eval_`."""
         scores = [*self._loss_names(), *getattr(self.compute_metrics, "score_names", ())]
-        if isinstance(self.eval_dataset, dict):
-            return [f"{name}_{score}" for name in self.eval_dataset for score in scores]
+        set_names = list(sets_by_name(self.eval_dataset))
+        if set_names:
+            return [f"{name}_{score}" for name in set_names for score in scores]
         return scores
 
     def _loss_names(self) -> list[str]:
@@ -244,7 +245,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def _names_of_score(self, score: str) -> list[str]:
         """What an evaluation calls a score. Of several data sets each has one, unless the score begins with a set."""
-        set_names = list(self.eval_dataset) if isinstance(self.eval_dataset, dict) else []
+        set_names = list(sets_by_name(self.eval_dataset))
         names_a_set = any(score.startswith(f"{name}_") for name in set_names)
         if not set_names or names_a_set:
             return [f"eval_{score}"]
