@@ -539,11 +539,16 @@ def has_choices(traversal: str | None) -> bool:
     return traversal in TRAVERSALS and TRAVERSALS[traversal].num_sequences is None
 
 
+def scores_choices(config: PreTrainedConfig) -> bool:
+    """Whether a model of any family scores the choices of an example, as the traversal of its configuration says."""
+    return has_choices(getattr(config, "traversal", None))  # not a field of transformers
+
+
 def is_regression(config: PreTrainedConfig) -> bool:
     """Whether labels are numbers, not classes: as `problem_type` says, or by default if `num_labels` is 1."""
     if config.problem_type is not None:
         return config.problem_type == "regression"
-    return config.num_labels == 1 and not has_choices(getattr(config, "traversal", None))
+    return config.num_labels == 1 and not scores_choices(config)
 
 
 def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedConfig:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from .checks_gpt1 import can_read, first_place, is_whole
-from .configuration_gpt1 import IGNORED_LABEL, GPT1Config, UserError, has_choices
+from .configuration_gpt1 import IGNORED_LABEL, GPT1Config, UserError, scores_choices
 
 # Bytes of logits: 414 targets in float32 at V = 40 478. That is large enough for full matrix-product speed, and small
 # beside the activations. In half precision, where each chunk's gradient of the weight is widened, twice as many.
@@ -274,7 +274,7 @@ def task_losses(
             f"`labels` must be indices of classes or choices (torch.int64), but got {labels.dtype}. Pass "
             "`labels.long()` if they are whole numbers, or open the model with `num_labels=1` for regression."
         )
-    check_classes(labels, task_logits, has_choices(getattr(config, "traversal", None)))  # of any family
+    check_classes(labels, task_logits, scores_choices(config))
     scores = task_logits.float()
     weight = None if class_weights is None else scores.new_tensor(class_weights)
     return nn.functional.cross_entropy(

@@ -16,7 +16,7 @@ from tokenization.text.forms import any_word
 
 from ..configuration_gpt1 import GPT1Config, has_choices, is_regression
 from .probing import longest_sequence, rounding_of, unchanged, whole_shape
-from .task_scores import TaskScores
+from .task_scores import TaskScores, reads_choices
 
 # ---- Tasks
 
@@ -142,11 +142,10 @@ def check_collator_of_classifier(model: PreTrainedModel, data_collator: Traversa
             "The collator makes sequences of GPT-1, with control tokens, but the model is a "
             f"{type(model).__name__}. Make the collator with the model's own tokenizer."
         )
-    reads_choices = type(model).__name__.endswith("ForMultipleChoice")
     if has_choices(data_collator.traversal):
-        can_score = reads_choices or config.num_labels == 1  # one score of a pair
+        can_score = reads_choices(model) or config.num_labels == 1  # one score of a pair
     else:
-        can_score = not reads_choices
+        can_score = not reads_choices(model)
     if not can_score:
         raise UserError(
             f"The collator makes {data_collator.traversal!r} batches, which {type(model).__name__} cannot score. Open "

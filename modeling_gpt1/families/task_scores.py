@@ -10,15 +10,18 @@ import torch
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from ..configuration_gpt1 import has_choices
+from ..configuration_gpt1 import scores_choices
 from .auxiliary import AuxiliaryOutput
 
 
 def scores_choices_as_pairs(model: PreTrainedModel) -> bool:
     """Whether a classifier gives each choice of an example one score, as to a pair of its own."""
-    traversal = getattr(model.config, "traversal", None)  # not a field of transformers
-    is_choice = traversal is not None and has_choices(traversal)
-    return is_choice and type(model).__name__.endswith("ForSequenceClassification")
+    return scores_choices(model.config) and type(model).__name__.endswith("ForSequenceClassification")
+
+
+def reads_choices(model: PreTrainedModel) -> bool:
+    """Whether a classifier reads all choices of an example at once, `[B, C, T]`."""
+    return type(model).__name__.endswith("ForMultipleChoice")
 
 
 class TaskScores:
@@ -39,7 +42,7 @@ class TaskScores:
         self.model = model
         own_model = model if own_model is None else own_model
         self.reads_segments = "token_type_ids" in inspect.signature(own_model.forward).parameters
-        self.reads_choices = type(own_model).__name__.endswith("ForMultipleChoice")
+        self.reads_choices = reads_choices(own_model)
         self.scores_pairs = scores_choices_as_pairs(own_model)
 
     @property

@@ -12,7 +12,7 @@ from tokenization import TraversalCollator
 from tokenization.errors import UserError
 from tokenization.wording import listed, nearest
 
-from ..configuration_gpt1 import has_choices, is_regression
+from ..configuration_gpt1 import is_regression, scores_choices
 
 BALANCED = "balanced"
 HOW = (
@@ -52,13 +52,12 @@ def weights_of_classes(
 
 
 def check_task(config: PreTrainedConfig) -> None:
-    traversal = getattr(config, "traversal", None)  # not a field of transformers
     have = None
     if is_regression(config):
         have = "numbers"
     elif config.problem_type == "multi_label_classification":
         have = "several classes each"
-    elif traversal is not None and has_choices(traversal):
+    elif scores_choices(config):
         have = "choices"
     if have is not None:
         needed = "`class_weights` is for tasks whose rows have one class each"
