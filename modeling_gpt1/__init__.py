@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .training.transfer import keep_first_layers
 
 # Folder of the small model that comes with the package. The commands know it by the folder's name.
-NOVELS = str(Path(__file__).parent / "gpt1-novels")
+NOVELS = str(Path(__file__).parent / configuration_gpt1.PACKAGED_MODEL)
 
 _AUTO_CLASSES = (
     AutoModel,

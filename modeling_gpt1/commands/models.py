@@ -18,7 +18,7 @@ from transformers.hf_argparser import HfArg
 from tokenization.errors import UserError
 from tokenization.wording import nearest
 
-from ..configuration_gpt1 import check_place
+from ..configuration_gpt1 import PACKAGED_MODEL, check_place
 from ..inference.devices import check_device, default_device
 from ..storage.locking import writer_of_new_file
 from ..storage.writing import atomic_file
@@ -114,7 +114,7 @@ def model_near(name: str) -> str:
     newest = max(checkpoints, key=os.path.getmtime, default=None)
     if newest is not None:  # of a run that did not end
         return f", but {newest.parent} is"
-    return "" if "/" in name else nearest(name, ["gpt1-novels"])  # owner/gpt1-novels may be another
+    return "" if "/" in name else nearest(name, [PACKAGED_MODEL])  # owner/gpt1-novels may be another
 
 
 def may_be_of_the_hub(name: str) -> bool:

@@ -17,6 +17,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization.errors import UserError
 
+from ..configuration_gpt1 import PACKAGED_MODEL
 from ..playground.browser import write_page
 from ..playground.page import build_page
 from ..playground.space import write_space
@@ -29,7 +30,7 @@ class PlaygroundArguments:
     """Which models the page offers, and where it is served."""
 
     models: list[str] = HfArg(
-        default_factory=lambda: ["gpt1-novels"],
+        default_factory=lambda: [PACKAGED_MODEL],
         help="Models of the page: folders or hub ids. The first opens.",
     )
     server_name: str = HfArg(default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all.")

@@ -21,7 +21,7 @@ from tokenization.corpus.noise import NoiseCollator
 from tokenization.errors import UserError
 from tokenization.rows.tasks import Task
 
-from ..configuration_gpt1 import has_choices, is_regression
+from ..configuration_gpt1 import DOUBLE_HEADS, has_choices, is_regression
 from ..hub.card import CardFacts, base_model_of, names_of_classes
 from .probing import num_parameters
 
@@ -35,7 +35,7 @@ SIZES = {
 }
 # Endings of the names of transformers' classifiers.
 CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice")
-TASK_MODELS = ("DoubleHeadsModel", *CLASSIFIERS)
+TASK_MODELS = (DOUBLE_HEADS, *CLASSIFIERS)
 # The hub's names of what other heads do, by the endings of their classes' names.
 TAGS_OF_HEADS = {"ForTokenClassification": "token-classification", "ForQuestionAnswering": "question-answering"}
 # Traversals of two texts.

@@ -27,7 +27,7 @@ from .checks import check_collator, check_length, check_same_head, options_of_ta
 from .opening import load_model
 
 # Folders of transformers that the classes of GPT-1 open.
-OPENED_TYPES = ("openai-gpt", "gpt2")
+OPENED_TYPES = GPT1Config.translated_types
 # Classes whose `forward` computes the losses, by name: a folder's own code has others of the same names.
 LOSS_CLASSES = (GPT1ForCausalLM.__name__, GPT1DoubleHeadsModel.__name__, GPT1TaskModel.__name__)
 

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from tokenization.errors import UserError
 from tokenization.wording import listed
 
+from ..configuration_gpt1 import IGNORED_LABEL
 from ..families import Family
 from ..families.classifiers import SENTENCE_LOGITS
 from .measures import perplexity
@@ -63,7 +64,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         for batch in batches:
             targets = [self._targets(batch["labels"]), *(batch[name] for name in SENTENCE_LOGITS if name in batch)]
             for part, labels in enumerate(targets):
-                counts[part] += (labels != -100).sum()
+                counts[part] += (labels != IGNORED_LABEL).sum()
         counts = self.accelerator.reduce(counts, "sum")
         self._num_targets = counts.clamp(min=1)  # tokens and pairs of the current update
         return batches, num_items
@@ -71,7 +72,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     def _targets(self, labels: torch.Tensor) -> torch.Tensor:
         """What the logits at each place predict, `[B, T]`."""
         if self.family.is_causal:
-            return nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+            return nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED_LABEL)
         return labels
 
     # ---- Loss
@@ -122,15 +123,15 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         """The sum of −log P over a row's targets, and their number, `[B, 2]`."""
         logits = outputs["prediction_logits"] if "prediction_logits" in outputs else outputs["logits"]  # [B, T, V]
         targets = self._targets(labels)
-        is_target = targets != -100
+        is_target = targets != IGNORED_LABEL
         losses = nn.functional.cross_entropy(logits[is_target].float(), targets[is_target], reduction="none")
         sums = logits.new_zeros(targets.shape, dtype=torch.float32).masked_scatter(is_target, losses).sum(1)
         return torch.stack([sums, is_target.sum(1)], dim=1)
 
     def _sentence_losses(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """−log P of a row's label, whether it has one, and whether it is the most probable; `[B, 3]`."""
-        losses = nn.functional.cross_entropy(logits.float(), labels, ignore_index=-100, reduction="none")
-        return torch.stack([losses, labels != -100, logits.argmax(-1) == labels], dim=1)
+        losses = nn.functional.cross_entropy(logits.float(), labels, ignore_index=IGNORED_LABEL, reduction="none")
+        return torch.stack([losses, labels != IGNORED_LABEL, logits.argmax(-1) == labels], dim=1)
 
     # ---- Figures
 

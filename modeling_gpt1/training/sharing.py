@@ -14,6 +14,8 @@ import torch
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import DataLoader, IterableDataset, Sampler, Subset
 
+from ..configuration_gpt1 import IGNORED_LABEL
+
 
 class EndlessStream(IterableDataset):
     """A stream that begins again where it ends, in the order of its next pass.
@@ -86,7 +88,7 @@ class CollatorOfRows:
         if rows:
             return self.collator(rows)
         batch = self.collator([self.rows[0]])
-        labels = {name: torch.full_like(batch[name], -100) for name in batch if "label" in name}
+        labels = {name: torch.full_like(batch[name], IGNORED_LABEL) for name in batch if "label" in name}
         return UncountedBatch({**batch, **labels})
 
 
