@@ -129,18 +129,23 @@ def draws_noise(tensor: torch.Tensor, probability: float) -> bool:
     return 0 < probability < 1 and can_read(tensor)
 
 
-def dropout_noise(
-    shape: torch.Size, probability: float, dtype: torch.dtype, generator: torch.Generator | None = None
-) -> torch.Tensor:
+def num_dropped_levels(probability: float) -> int:
+    """How many of `NOISE_LEVELS` are dropped with a probability: 0 only for 0, and never all of them."""
+    if probability == 0:
+        return 0
+    return min(max(round(probability * NOISE_LEVELS), 1), NOISE_LEVELS - 1)
+
+
+def dropout_noise(shape: torch.Size, probability: float, dtype: torch.dtype) -> torch.Tensor:
     """Independent dropout factors: 0 with `probability`, otherwise a constant that makes their mean exactly 1.
 
     The probability is rounded to a multiple of 2⁻¹⁶, neither 0 nor 1. `Tensor.bernoulli_` draws two random words for
     each number; here one word makes four numbers.
     """
-    num_dropped = min(max(round(probability * NOISE_LEVELS), 1), NOISE_LEVELS - 1)
+    num_dropped = num_dropped_levels(probability)
     largest_dropped = num_dropped - 1 - NOISE_LEVELS // 2
     num_words = -(-shape.numel() // 4)
-    words = torch.empty(num_words, dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    words = torch.empty(num_words, dtype=torch.int64).random_(-(2**63), None)
     levels = words.view(torch.int16)[: shape.numel()]
     is_kept = levels.clamp_(largest_dropped, largest_dropped + 1).sub_(largest_dropped).to(dtype)  # 0 and 1
     return is_kept.mul_(NOISE_LEVELS / (NOISE_LEVELS - num_dropped)).view(shape)

@@ -19,7 +19,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from ..checks_gpt1 import can_read
-from ..kernels_gpt1 import NOISE_LEVELS, draws_noise
+from ..kernels_gpt1 import NOISE_LEVELS, draws_noise, num_dropped_levels
 from ..modeling_gpt1 import GPT1PreTrainedModel
 
 CPU_ATTENTION = "cpu_blocks"  # name in the attention interface
@@ -83,7 +83,7 @@ class _BlockwiseAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, query, key, value, attention_mask, scaling, dropout, sees_past_only, seed):
-        num_dropped = min(max(round(dropout * NOISE_LEVELS), int(dropout > 0)), NOISE_LEVELS - 1)
+        num_dropped = num_dropped_levels(dropout)
         gain = NOISE_LEVELS / (NOISE_LEVELS - num_dropped)  # of what is kept
         generator = SFC64(seed)
         output = _empty_like_heads(query)
