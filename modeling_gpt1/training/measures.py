@@ -14,10 +14,12 @@ from ..families.probing import whole_shape
 
 # Held-out perplexity of small models by tokens read, from docs/results/settings.md.
 MEASURED = {0.75e6: 246, 3.0e6: 132, 15.0e6: 66, 59.9e6: 49}
-# Learning rates of fine-tuning by parameters beside the embeddings: two of docs/results/paper.md, and the paper's own.
-FINETUNING_RATES = {3.2e6: 1e-3, 25.2e6: 5e-4, 85.1e6: 6.25e-5}
 MOST_EPOCHS = 3.25  # of these runs
 LEAST_VOCABULARY = 4_000  # perplexities of smaller ones do not compare
+# Learning rates of fine-tuning by parameters beside the embeddings: two of docs/results/paper.md, and the paper's own.
+FINETUNING_RATES = {3.2e6: 1e-3, 25.2e6: 5e-4, 85.1e6: 6.25e-5}
+# How long products of matrices are timed.
+SECONDS_OF_PRODUCTS = 0.3
 
 
 def perplexity(loss: float) -> float:
@@ -78,14 +80,13 @@ def training_flops_per_token(model: PreTrainedModel) -> float:
 
 
 @cache
-def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, seconds: float = 0.3) -> float:
-    """Floating-point operations per second of a `size` × `size` matrix product; the best of the rounds that fit."""
-    if device.type != "cpu":
-        size *= 8
+def measure_peak_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """Floating-point operations per second of a product of square matrices; the best of the rounds that fit."""
+    size = 1024 if device.type == "cpu" else 8192
     # No random numbers: drawing them would change the dropout of the run, also after a resume.
     matrix = torch.full((size, size), 0.5, device=device, dtype=dtype)
     best = float("inf")
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + SECONDS_OF_PRODUCTS
     while best == float("inf") or time.perf_counter() < end:
         start = time.perf_counter()
         (matrix @ matrix)[0, 0].item()  # waits for the device
