@@ -283,7 +283,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
             if is_asked and self.is_world_process_zero() and is_public_repository(self.hub_model_id, own_token):
                 raise UserError(PUBLIC.format(self.hub_model_id, "hub_private_repo"))
             if not is_trained and self.is_world_process_zero():
-                check_right_to_write(self.hub_model_id, token or self.args.hub_token)
+                check_right_to_write(self.hub_model_id, own_token)
 
     def create_model_card(self, **card_data: Any) -> None:
         """Writes `README.md` into `args.output_dir` from the `hub_card.md` template and the facts of this run.
@@ -539,6 +539,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
         super().log(logs, start_time)
 
 
+# The name for models of other families: as a trainer of tasks, it is no trainer of GPT-1 alone.
 TaskTrainer = GPT1Trainer
 
 

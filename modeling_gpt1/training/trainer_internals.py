@@ -207,7 +207,7 @@ class ResumableTrainer(Trainer):
         goes_on = self.state.global_step < self.state.max_steps
         if goes_on and not checkpoint.is_best_comparable(before, settings):
             self._forget_best()
-        warns = self.args.should_log and self.state.global_step < self.state.max_steps
+        warns = self.args.should_log and goes_on
         checkpoint.reschedule(self._checkpoint, self.lr_scheduler, self.state.max_steps, warns)
         self._restore_progress(content["progress"])
 
