@@ -48,7 +48,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
 
     _WITHOUT_LOGITS = {}  # other models have no such arguments
 
-    def _check_model(self, model: PreTrainedModel) -> None:
+    def _set_up_own_model(self, model: PreTrainedModel) -> None:
         if self.saved_tokenizer is not None:
             self.family.check_pretraining(model, self.saved_tokenizer)
         has_cache = "use_cache" in inspect.signature(model.forward).parameters

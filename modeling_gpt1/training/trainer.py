@@ -73,7 +73,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
             check_rows("eval_dataset", rows, self.data_collator)
         self._has_own_loss = self.compute_loss_func is None
         self._set_up_loading()
-        own_model = self._check(self.accelerator.unwrap_model(self.model))
+        own_model = self._set_up_model(self.accelerator.unwrap_model(self.model))
         self._compiled_parts = take_compilation(self.accelerator, own_model, self.args.torch_compile)
         if self.args.torch_compile and self._compiled_parts is None:
             leave_plans_out(self.data_collator)  # a model that is compiled as a whole follows none
@@ -100,8 +100,8 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def call_model_init(self, trial=None):
         model = super().call_model_init(trial)
-        if self._is_set_up:  # `__init__` checks its own model
-            self._check(model)
+        if self._is_set_up:  # `__init__` sets up its own model
+            self._set_up_model(model)
         return model
 
     @property
@@ -109,19 +109,22 @@ class _GPT1BaseTrainer(ResumableTrainer):
         """The model without the wrappers of several processes, and without an adapter."""
         return without_adapter(self.accelerator.unwrap_model(self.model))
 
-    def _check(self, model: torch.nn.Module) -> PreTrainedModel:
-        """Checks the model inside an adapter, and returns it."""
+    def _set_up_model(self, model: torch.nn.Module) -> PreTrainedModel:
+        """Checks the model, which may have an adapter, and makes it and the trainer ready for each other.
+
+        Sets the model's family. Returns the model inside the adapter.
+        """
         own_model = without_adapter(model)
         self.family: Family = family_of_model(own_model)
-        self._check_model(own_model)
+        self._set_up_own_model(own_model)
         check_adapter(model, self.data_collator)
         return own_model
 
-    def _check_model(self, model: PreTrainedModel) -> None:
-        """Checks the model and what belongs to it, and prepares it for training."""
+    def _set_up_own_model(self, model: PreTrainedModel) -> None:
+        """Checks a model without its adapter and what belongs to it, and prepares it and the loss for training."""
         raise NotImplementedError
 
-    def _prepare_own_model(self, model: PreTrainedModel) -> None:
+    def _prepare_gpt1(self, model: PreTrainedModel) -> None:
         """Prepares a model of this package for training."""
         choose_cpu_attention(model, self.args.device)
         model.pack_sequences &= getattr(self.args, "pack_sequences", True)  # transformers' arguments have no such one
@@ -376,7 +379,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
         """λ of the arguments; None leaves the model's own."""
         return getattr(self.args, "lm_coef", None)  # transformers' arguments have none
 
-    def _check_model(self, model: PreTrainedModel) -> None:
+    def _set_up_own_model(self, model: PreTrainedModel) -> None:
         if not self.family.has_task_head(model):
             raise UserError(
                 f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
@@ -390,7 +393,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
             )
         class_weights = self._weights_of_classes(model)
         if self.family.has_example_losses:
-            self._prepare_own_model(model)
+            self._prepare_gpt1(model)
             model.class_weights = class_weights
         else:
             self._prepare_classifier(model, class_weights)
@@ -556,15 +559,15 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     Evaluation reports the exact mean loss over all target tokens and its perplexity, whatever the batch size.
     """
 
-    def _check(self, model: torch.nn.Module) -> PreTrainedModel:
+    def _set_up_model(self, model: torch.nn.Module) -> PreTrainedModel:
         if not self._has_own_loss:
             raise UserError(
                 f"{type(self).__name__} computes its loss itself, so it cannot call `compute_loss_func`. Leave it "
                 "out, or override `compute_loss` in a subclass."
             )
-        return super()._check(model)
+        return super()._set_up_model(model)
 
-    def _check_model(self, model: PreTrainedModel) -> None:
+    def _set_up_own_model(self, model: PreTrainedModel) -> None:
         family = self.family
         if not family.has_example_losses or family.has_task_head(model) or not family.has_lm_head(model):
             raise UserError(
@@ -572,7 +575,7 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
                 f"{type(model).__name__}. Open the checkpoint with one of these, pass a model with a task head to "
                 "GPT1Trainer, or one of another family to FamilyPretrainingTrainer."
             )
-        self._prepare_own_model(model)
+        self._prepare_gpt1(model)
         if self.saved_tokenizer is not None:
             family.check_pretraining(model, self.saved_tokenizer)
 

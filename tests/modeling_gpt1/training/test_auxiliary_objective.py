@@ -168,7 +168,7 @@ def test_the_trainer_says_how_to_open_a_classifier_with_the_objective(folder_of,
 def test_sharded_models_with_the_objective_are_refused(folder_of, tmp_path):
     trainer = make_decoder_trainer(prepare_decoder(folder_of("llama")), tmp_path)
     trainer.is_fsdp_enabled = True
-    told = refusal(trainer._check_model, trainer.model)
+    told = refusal(trainer._set_up_own_model, trainer.model)
     assert "which FSDP and DeepSpeed would not save" in told
     assert "or leave `lm_coef` out" in told
 

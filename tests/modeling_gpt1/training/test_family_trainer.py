@@ -183,7 +183,7 @@ def test_a_tokenizer_of_another_model_is_refused(make_family_pretraining_trainer
     trainer = make_family_pretraining_trainer("roberta")
     trainer.model.resize_token_embeddings(20)
     with pytest.raises(ValueError, match="has 32 tokens, but the model has embeddings for 20. Open"):
-        trainer._check_model(trainer.model)
+        trainer._set_up_own_model(trainer.model)
 
 
 @pytest.fixture
