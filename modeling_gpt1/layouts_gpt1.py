@@ -222,13 +222,13 @@ def open_base(open_model: Callable, name: str, base: str, config: PreTrainedConf
     return model
 
 
-def adapts_one_of_tied_weights(model: PreTrainedModel, how: Any) -> bool:
+def adapts_one_of_tied_weights(model: PreTrainedModel, peft_config: Any) -> bool:
     """Whether an adapter changes the embeddings or the head, which share a weight, but not both alike."""
     head = model.get_output_embeddings()
     if head is None:
         return False
     # PEFT 0.21 saves an adapter of both, with equal changes, by this name.
-    if getattr(how, "ensure_weight_tying", False) and "transformer.tokens_embed" in how.target_modules:
+    if getattr(peft_config, "ensure_weight_tying", False) and "transformer.tokens_embed" in peft_config.target_modules:
         return False
     return hasattr(model.get_input_embeddings(), "base_layer") or hasattr(head, "base_layer")
 

@@ -15,7 +15,7 @@ from tokenization.rows.tasks import Task
 from tokenization.text.forms import any_word
 
 from ..configuration_gpt1 import GPT1Config, has_choices, is_regression
-from .probing import longest_sequence, rounding_of, unchanged, whole_shape
+from .probing import limit_of_tokens, rounding_of, unchanged, whole_shape
 from .task_scores import TaskScores, reads_choices
 
 # ---- Tasks
@@ -65,12 +65,12 @@ def check_collator(config: GPT1Config, data_collator: TraversalCollator) -> None
             "The collator's tokenizer has no control tokens, so its sequences have the form of another family. Call "
             "`tokenization.add_control_tokens(tokenizer, model)` before making the collator."
         )
-    check_length(data_collator, config.max_position_embeddings, " (`max_position_embeddings`)")
+    check_length_of_collator(data_collator, config.max_position_embeddings, " (`max_position_embeddings`)")
     if not has_choices(config.traversal):
         check_labels(data_collator, is_regression(config), config.num_labels)
 
 
-def check_length(data_collator: TraversalCollator, num_positions: int | None, source: str = "") -> None:
+def check_length_of_collator(data_collator: TraversalCollator, num_positions: int | None, source: str = "") -> None:
     """Checks that a model has positions for the longest sequences of a TraversalCollator; None is no limit."""
     multiple = data_collator.pad_to_multiple_of or 1
     longest = math.ceil(data_collator.max_length / multiple) * multiple
@@ -109,7 +109,7 @@ def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     check_embeddings(model, tokenizer)
     config = model.config.get_text_config()
     config.pad_token_id = tokenizer.pad_token_id  # decoders score the last token before it
-    longest = longest_sequence(model, tokenizer)
+    longest = limit_of_tokens(model, tokenizer)
     if longest is not None:
         tokenizer.model_max_length = longest
 
@@ -152,7 +152,7 @@ def check_collator_of_classifier(model: PreTrainedModel, data_collator: Traversa
             "the model with AutoModelForSequenceClassification; for multiple_choice with AutoModelForMultipleChoice, "
             "or, where a family has none, with AutoModelForSequenceClassification and `num_labels=1`."
         )
-    check_length(data_collator, longest_sequence(model))
+    check_length_of_collator(data_collator, limit_of_tokens(model))
     for name in ("traversal", "columns", "both_orders"):
         setattr(config, name, getattr(data_collator, name))
     if not has_choices(data_collator.traversal):

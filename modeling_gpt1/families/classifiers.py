@@ -36,7 +36,7 @@ from .checks import (
     options_of_task,
 )
 from .opening import load_model, open_other_tokenizer
-from .probing import longest_sequence
+from .probing import limit_of_tokens
 from .task_scores import TaskScores, scores_choices_as_pairs
 
 DEFAULT_LENGTH = 512  # tokens, where neither model nor tokenizer has a limit
@@ -190,7 +190,7 @@ class ClassifierFamily(Family):
     ) -> None:
         match_vocabulary(model, tokenizer)
         if not max_length:
-            longest = longest_sequence(model, tokenizer) or DEFAULT_LENGTH
+            longest = limit_of_tokens(model, tokenizer) or DEFAULT_LENGTH
             collator.max_length = replace(collator, max_length=longest).max_length  # refuses one that is too short
         check_collator_of_classifier(model, collator)
 

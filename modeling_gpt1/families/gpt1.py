@@ -23,7 +23,7 @@ from ..hub.card import CardFacts
 from ..modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TaskModel
 from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel, GPT1LSTMForCausalLM
 from .base import Family
-from .checks import check_collator, check_length, check_same_head, options_of_task
+from .checks import check_collator, check_length_of_collator, check_same_head, options_of_task
 from .opening import load_model
 
 # Folders of transformers that the classes of GPT-1 open.
@@ -144,7 +144,7 @@ class GPT1Family(Family):
             pad_to_multiple_of=pad_to_multiple_of,
             **options_of_task(task),
         )
-        check_length(collator, config.max_position_embeddings, " (`max_position_embeddings`)")
+        check_length_of_collator(collator, config.max_position_embeddings, " (`max_position_embeddings`)")
         return collator
 
     def complete_task_model(

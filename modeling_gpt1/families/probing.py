@@ -11,7 +11,7 @@ from ..kernels_gpt1 import is_quantized
 NO_LIMIT = 10**6  # tokenizers without a limit name a far higher number
 
 
-def longest_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> int | None:
+def limit_of_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> int | None:
     """How many tokens a model can read at once, as its positions and the tokenizer say; None without a limit."""
     limits = [getattr(model.config.get_text_config(), "max_position_embeddings", None) or 0]
     for name, module in model.named_modules():

@@ -56,7 +56,7 @@ class _SharedArguments(TrainingArguments):
         # Refused by the trainer, which knows by then that the run has such a score.
         self._is_direction_guessed = self.metric_for_best_model is not None and self.greater_is_better is None
         super().__post_init__()
-        check_length(self)
+        check_trains(self)
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False
@@ -174,7 +174,7 @@ def direction_of_score(metric: str) -> bool | None:
     return True if last_word in MERITS else None
 
 
-def check_length(args: TrainingArguments) -> None:
+def check_trains(args: TrainingArguments) -> None:
     """Refuses a run that would train nothing, and save a model that looks trained."""
     if args.max_steps > 0:
         return
@@ -206,7 +206,7 @@ def sets_by_name(eval_dataset: Any) -> dict[str, Any]:
 
 def check_arguments(args: TrainingArguments) -> None:
     """Refuses arguments that would train nothing, falsify the loss or publish a pickle."""
-    check_length(args)
+    check_trains(args)
     if getattr(args, "_is_direction_guessed", False):
         raise UserError(
             f"`metric_for_best_model` is {args.metric_for_best_model!r}, and it is not known whether a higher value "

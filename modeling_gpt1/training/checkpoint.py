@@ -505,7 +505,7 @@ def _is_weight(path: Path) -> bool:
 
 
 @contextmanager
-def explained(trainer, folder: str | os.PathLike, staging: Path) -> Iterator[None]:
+def failed_write_explained(trainer, folder: str | os.PathLike, staging: Path) -> Iterator[None]:
     """Clears `staging` after an error, and turns a failed write into a [`CheckpointError`] that says what to do."""
     try:
         yield

@@ -542,7 +542,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
         super().log(logs, start_time)
 
 
-# The name for models of other families: as a trainer of tasks, it is no trainer of GPT-1 alone.
+# Another name, for scripts that fine-tune models of other families: it is not for GPT-1 alone.
 TaskTrainer = GPT1Trainer
 
 

@@ -361,7 +361,7 @@ class ResumableTrainer(Trainer):
         name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         checkpoint.check_weights(self, run_dir)
         staging = Path(run_dir, checkpoint.INCOMPLETE_DIR, name)
-        with self.throughput.paused(), checkpoint.explained(self, run_dir, staging):
+        with self.throughput.paused(), checkpoint.failed_write_explained(self, run_dir, staging):
             output_dir = self.args.output_dir
             self.args.output_dir = str(staging.parent)
             self._is_staging = True
@@ -436,7 +436,7 @@ class ResumableTrainer(Trainer):
             return
         staging = Path(output_dir, checkpoint.INCOMPLETE_DIR, "model")
         checkpoint.remove_staging(staging)  # left by a process that was killed here
-        with checkpoint.explained(self, output_dir, staging):
+        with checkpoint.failed_write_explained(self, output_dir, staging):
             checkpoint.write_model(self, staging, state_dict)
             checkpoint.publish_model(staging, Path(output_dir))
 

@@ -16,7 +16,7 @@ from support.refusals import refusal
 from modeling_gpt1 import GPT1DoubleHeadsModel, prepare_finetuning
 from modeling_gpt1.commands import finetune, predict
 from modeling_gpt1.families.checks import num_embeddings
-from modeling_gpt1.families.probing import longest_sequence
+from modeling_gpt1.families.probing import limit_of_tokens
 from tokenization import Task, load_files
 
 PAIRS = [("ann sees the fish", "she is old"), ("the cat is new", "fish"), ("ben goes home", "a lazy dog eats")]
@@ -232,7 +232,7 @@ def test_positions_in_a_table_of_another_class():
     config = transformers.IBertConfig(**{**SIZES, "max_position_embeddings": 98}, pad_token_id=1)
     model = transformers.IBertModel(config)
     assert not isinstance(model.embeddings.position_embeddings, torch.nn.Embedding)
-    assert longest_sequence(model) == 96
+    assert limit_of_tokens(model) == 96
 
 
 def test_a_head_of_choices_scores_one_text_each(folders, tmp_path):

@@ -19,7 +19,7 @@ from tokenization.errors import UserError
 from tokenization.text.control_tokens import check_tokenizer
 
 from ...families import family_of_config
-from ...families.probing import longest_sequence, rounding_of, unchanged
+from ...families.probing import limit_of_tokens, rounding_of, unchanged
 from ...modeling_gpt1 import CACHE
 from ..generation import not_numbers
 
@@ -135,7 +135,7 @@ class Scorer:
         self.tokenizer = tokenizer
         self.batch_tokens = batch_tokens
         self._arguments = inspect.signature(model.forward).parameters
-        limits = [max_length, longest_sequence(model), UNLIMITED_LENGTH]
+        limits = [max_length, limit_of_tokens(model), UNLIMITED_LENGTH]
         self._most_read = min(limit for limit in limits if limit is not None)
         self.max_length = self._most_read
         self.start_ids = list(self._usual_start() if start_ids is None else start_ids)

@@ -6,7 +6,7 @@ from transformers import RobertaConfig, RobertaModel
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.families.checks import num_embeddings
-from modeling_gpt1.families.probing import longest_sequence, num_parameters
+from modeling_gpt1.families.probing import limit_of_tokens, num_parameters
 from modeling_gpt1.training.freezing import describe_freezing
 from modeling_gpt1.training.measures import training_flops_per_token
 
@@ -50,4 +50,4 @@ def test_positions_that_are_cut_limit_the_text():
     sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
     model = RobertaModel(RobertaConfig(**sizes, vocab_size=9, max_position_embeddings=34))
     cut_over_processes(model)
-    assert longest_sequence(model) == 32  # the first two positions are padding's
+    assert limit_of_tokens(model) == 32  # the first two positions are padding's
