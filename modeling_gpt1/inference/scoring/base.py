@@ -136,10 +136,13 @@ class Scorer:
         self.batch_tokens = batch_tokens
         self._arguments = inspect.signature(model.forward).parameters
         limits = [max_length, limit_of_tokens(model), UNLIMITED_LENGTH]
+        # Columns of a batch, padding included.
         self._most_read = min(limit for limit in limits if limit is not None)
+        # Tokens that are read of a request. A subclass subtracts those that it adds to each row.
         self.max_length = self._most_read
         self.start_ids = list(self._usual_start() if start_ids is None else start_ids)
-        # Whether rows share a batch, and continuations a context: None is not known before the first.
+        # Whether rows share a batch, and continuations a context.
+        # None until `_try_model` has compared a batch with its rows alone.
         self.is_batched: bool | None = True if family_of_config(model.config).is_exact_in_batches else None
 
     def _usual_start(self) -> list[int]:

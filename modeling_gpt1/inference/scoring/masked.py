@@ -19,6 +19,9 @@ from .causal import CausalLMScorer
 class _WholeTextScorer(Scorer):
     """Base: a text is read as `[CLS] context continuation [SEP]`, and each continuation by itself."""
 
+    takes_any_model = False
+    """Whether models are scored whose architecture has another scorer."""
+
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None, *args: Any, **kwargs: Any
     ):
@@ -26,7 +29,7 @@ class _WholeTextScorer(Scorer):
             raise UserError(f"{type(self).__name__} needs the model's tokenizer. Pass it as `tokenizer`.")
         super().__init__(model, tokenizer, *args, **kwargs)
         needed = scorer_class_of(self.model.config)
-        if not isinstance(self, needed | MaskedLMScorer):
+        if not self.takes_any_model and not isinstance(self, needed):
             raise UserError(
                 f"{type(self).__name__} cannot score with a {type(self.model).__name__}. Use {needed.__name__}."
             )
@@ -78,6 +81,7 @@ class MaskedLMScorer(_WholeTextScorer):
     """
 
     method = "pseudo-log-likelihood"
+    takes_any_model = True  # a causal architecture may be trained on masked tokens, as GPT-BERT is
 
     def __init__(self, *args, is_shifted: bool = False, num_masks: int | None = None, **kwargs):
         super().__init__(*args, **kwargs)
