@@ -185,19 +185,18 @@ def check_transfer(
     n_transfer: int, resets_layers: bool, config: PreTrainedConfig, checkpoint: str | None, peft_config: Any | None
 ) -> None:
     """Refuses `n_transfer` for a model whose layers cannot be reset, or are not saved."""
-    if resets_layers and checkpoint is not None and peft_config is None:
-        return
     if peft_config is not None:
         raise UserError(
             f"`n_transfer` is {n_transfer}, but an adapter is saved without the layers that would be reset. Leave "
             "`n_transfer` out, or train the whole model."
         )
-    if checkpoint is not None:
+    if checkpoint is None:
+        raise UserError(f"`n_transfer` is {n_transfer}, but a new model has no trained layers to keep. Leave it out.")
+    if not resets_layers:
         raise UserError(
             f"`n_transfer` is {n_transfer}, but only layers of a GPT-1 can be reset, and this is a model of type "
             f"{config.model_type!r}. Leave it out."
         )
-    raise UserError(f"`n_transfer` is {n_transfer}, but a new model has no trained layers to keep. Leave it out.")
 
 
 def set_task(config: PreTrainedConfig, task: Task) -> None:
