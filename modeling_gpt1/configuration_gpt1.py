@@ -97,6 +97,16 @@ class PlaceError(UserError, OSError):
     """A model is neither in a folder nor in the hub's cache, and the hub cannot be asked for it."""
 
 
+def fields_like(name: str, fields: list[str]) -> list[str]:
+    """The fields that a wrong name may mean: with all its words and more (`hidden_dropout_…`), or spelled alike."""
+    words = set(name.split("_"))
+    if len(words) > 1:
+        longer = [field for field in fields if words < set(field.split("_"))]
+        if longer:
+            return longer
+    return difflib.get_close_matches(name, fields, n=1, cutoff=0.85)
+
+
 def check_place(
     name: str | os.PathLike, cache_dir: str | os.PathLike | None = None, local_files_only: bool = False, **kwargs
 ) -> None:
@@ -243,9 +253,7 @@ class GPT1BaseConfig(PreTrainedConfig):
         for name in unknown:
             if name in fields or hasattr(type(self), name):  # `num_labels` is a property
                 continue
-            words = set(name.split("_"))
-            near = [field for field in fields if len(words) > 1 and words < set(field.split("_"))]
-            near = near or difflib.get_close_matches(name, fields, n=1, cutoff=0.85)
+            near = fields_like(name, fields)
             if near:
                 logger.warning_once(
                     f"`{name}` is no field of {type(self).__name__} and changes nothing. Did you mean `{near[0]}`?"
