@@ -156,7 +156,7 @@ def read_folder(folder: Path) -> tuple[PreTrainedModel, GPT1Tokenizer | None]:
     return model, tokenizer
 
 
-def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[gpt1.GPT1ForCausalLM, GPT1Tokenizer]:
+def read_release(folder: Path, num_attention_heads: int) -> tuple[gpt1.GPT1ForCausalLM, GPT1Tokenizer]:
     """Model and tokenizer of OpenAI's release."""
     try:
         tokenizer = GPT1Tokenizer.from_openai(folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")

@@ -145,7 +145,7 @@ def belongs_to(
     input_ids: torch.Tensor,
     attention_mask: torch.Tensor | None,
     labels: torch.Tensor | None,
-    token_type_ids: torch.Tensor | None = None,
+    token_type_ids: torch.Tensor | None,
 ) -> torch.BoolTensor:
     """Whether a plan was made for a batch of its shape, `[]`."""
     is_real = plan.is_real

@@ -117,9 +117,9 @@ def add_auxiliary_head(
     checkpoint: str,
     tokenizer: PreTrainedTokenizerBase,
     *,
-    is_frozen: bool = False,
-    trust_remote_code: bool = False,
-    quantization_config: Any | None = None,
+    is_frozen: bool,
+    trust_remote_code: bool,
+    quantization_config: Any | None,
 ) -> None:
     """Gives a classifier the output embeddings of its causal checkpoint, in place.
 

@@ -171,11 +171,11 @@ class Family(ABC):
         checkpoint: str,
         config: PreTrainedConfig,
         *,
-        ignore_mismatched_sizes: bool = False,
-        trust_remote_code: bool = False,
-        gets_adapter: bool = False,
-        gets_lm_head: bool = False,
-        quantization_config: Any | None = None,
+        ignore_mismatched_sizes: bool,
+        trust_remote_code: bool,
+        gets_adapter: bool,
+        gets_lm_head: bool,
+        quantization_config: Any | None,
     ) -> PreTrainedModel:
         """The model of a folder or hub id with the head of the configuration's task, in float32.
 
@@ -304,15 +304,15 @@ class Family(ABC):
         tokenizer: PreTrainedTokenizerBase,
         task: Task,
         *,
-        max_length: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        both_orders: bool = False,
+        max_length: int | None,
+        pad_to_multiple_of: int | None,
+        both_orders: bool,
     ) -> TraversalCollator:
         """Makes batches of a task's rows. The tokenizer gets the tokens that the family's sequences need.
 
         Args:
-            max_length: maximum tokens of a sequence. Default: as many as the model reads.
-            pad_to_multiple_of: pad the length of a batch to a multiple of this.
+            max_length: maximum tokens of a sequence; None for as many as the model reads.
+            pad_to_multiple_of: pad the length of a batch to a multiple of this, unless it is None.
             both_orders: read a similarity pair in both orders where the family does not always do so.
         """
 
@@ -322,7 +322,7 @@ class Family(ABC):
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         collator: TraversalCollator,
-        max_length: int | None = None,
+        max_length: int | None,
     ) -> None:
         """Completes a model that was opened for a task from its tokenizer, and the collator from the model."""
 

@@ -107,11 +107,11 @@ class ClassifierFamily(Family):
         checkpoint: str,
         config: PreTrainedConfig,
         *,
-        ignore_mismatched_sizes: bool = False,
-        trust_remote_code: bool = False,
-        gets_adapter: bool = False,
-        gets_lm_head: bool = False,
-        quantization_config: Any | None = None,
+        ignore_mismatched_sizes: bool,
+        trust_remote_code: bool,
+        gets_adapter: bool,
+        gets_lm_head: bool,
+        quantization_config: Any | None,
     ) -> PreTrainedModel:
         is_choice = has_choices(config.traversal) and has_choice_class(config)
         auto_class = AutoModelForMultipleChoice if is_choice else AutoModelForSequenceClassification
@@ -167,9 +167,9 @@ class ClassifierFamily(Family):
         tokenizer: PreTrainedTokenizerBase,
         task: Task,
         *,
-        max_length: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        both_orders: bool = False,
+        max_length: int | None,
+        pad_to_multiple_of: int | None,
+        both_orders: bool,
     ) -> TraversalCollator:
         return TraversalCollator(
             tokenizer,
@@ -186,7 +186,7 @@ class ClassifierFamily(Family):
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         collator: TraversalCollator,
-        max_length: int | None = None,
+        max_length: int | None,
     ) -> None:
         match_vocabulary(model, tokenizer)
         if not max_length:

@@ -86,11 +86,11 @@ class GPT1Family(Family):
         checkpoint: str,
         config: PreTrainedConfig,
         *,
-        ignore_mismatched_sizes: bool = False,
-        trust_remote_code: bool = False,
-        gets_adapter: bool = False,
-        gets_lm_head: bool = False,
-        quantization_config: Any | None = None,
+        ignore_mismatched_sizes: bool,
+        trust_remote_code: bool,
+        gets_adapter: bool,
+        gets_lm_head: bool,
+        quantization_config: Any | None,
     ) -> PreTrainedModel:
         return load_model(
             self.task_model_class,
@@ -131,9 +131,9 @@ class GPT1Family(Family):
         tokenizer: PreTrainedTokenizerBase,
         task: Task,
         *,
-        max_length: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        both_orders: bool = False,
+        max_length: int | None,
+        pad_to_multiple_of: int | None,
+        both_orders: bool,
     ) -> TraversalCollator:
         add_control_tokens(tokenizer)
         collator = TraversalCollator(
@@ -152,7 +152,7 @@ class GPT1Family(Family):
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         collator: TraversalCollator,
-        max_length: int | None = None,
+        max_length: int | None,
     ) -> None:
         add_control_tokens(tokenizer, model)
 

@@ -118,7 +118,7 @@ def reset_heads(model: PreTrainedModel) -> None:
         head.load_state_dict(fresh[name].state_dict())
 
 
-def open_other_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+def open_other_tokenizer(name_or_path: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
     """The tokenizer of a folder or hub id. Without a padding token it pads with its end-of-text token.
 
     GPT-1's, beside an openai-gpt that was converted, is opened as a plain tokenizer: it gives the same ids, its

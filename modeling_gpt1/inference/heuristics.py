@@ -325,7 +325,7 @@ def biases_behind(
 
 
 def check_options(
-    heuristic: Heuristic, rows, train_rows, num_shots: int, calibrate: bool, content_free: Sequence[str] = CONTENT_FREE
+    heuristic: Heuristic, rows, train_rows, num_shots: int, calibrate: bool, content_free: Sequence[str]
 ) -> None:
     name = heuristic.task.name
     if num_shots and heuristic.has_threshold:

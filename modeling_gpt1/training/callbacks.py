@@ -102,7 +102,7 @@ class ReadableLog(TrainerCallback):
     `evaluated` names what evaluations measure.
     """
 
-    def __init__(self, evaluated: str = "") -> None:
+    def __init__(self, evaluated: str) -> None:
         self.evaluation = f"evaluation of {evaluated}" if evaluated else "evaluation"
         self.last_line = ""
 
