@@ -6,6 +6,7 @@ of the causal checkpoint, to the language-model loss. What is saved is the class
 Shapes: S sequences, T tokens, D hidden, V vocabulary, K classes.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -270,7 +271,7 @@ def difference(values: torch.Tensor, expected: torch.Tensor) -> float:
     """The largest difference, as a part of the largest value where that is above 1; NaN counts as infinite."""
     largest = max(1.0, expected.abs().max().item())
     part = (values - expected).abs().max().item() / largest
-    return part if part == part else float("inf")
+    return math.inf if math.isnan(part) else part
 
 
 def check_output_matrix(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -191,7 +191,8 @@ class ClassifierFamily(Family):
         match_vocabulary(model, tokenizer)
         if not max_length:
             longest = limit_of_tokens(model, tokenizer) or DEFAULT_LENGTH
-            collator.max_length = replace(collator, max_length=longest).max_length  # refuses one that is too short
+            replace(collator, max_length=longest)  # a new collator refuses a length that is too short
+            collator.max_length = longest
         check_collator_of_classifier(model, collator)
 
     def check_finetuning(

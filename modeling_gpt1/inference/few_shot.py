@@ -158,9 +158,11 @@ def _label_bias(labels: np.ndarray, of_prompts: list[list[int]], shots: list[lis
         most_predicted.append(count / len(predictions))
         in_shots.append(shown.count(label) / len(shown))
         recency.append(_beyond(found, labels, shown[-1]))
-        ranked = Counter(shown).most_common(2)
-        if len(ranked) == 1 or ranked[0][1] > ranked[1][1]:
-            majority.append(_beyond(found, labels, ranked[0][0]))
+        counts = Counter(shown)
+        most = max(counts.values())
+        most_shown = [one for one, number in counts.items() if number == most]
+        if len(most_shown) == 1:
+            majority.append(_beyond(found, labels, most_shown[0]))
     return LabelBias(
         most_predicted_share=mean(most_predicted),
         most_predicted_in_shots=mean(in_shots),

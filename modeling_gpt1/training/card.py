@@ -82,7 +82,7 @@ def write_model_card(
         datasets=hub_names or None,
         metrics=metric_types(results) or None,
         eval_results=index or None,
-        results=[{**result, "split": result["split"] and cell(result["split"])} for result in results],
+        results=rows_of_results(results),
         data=data_of(trainer, facts.is_finetuned, names, hub_names, configurations),
         hyper_parameters={**hyper_parameters_of(trainer, family), **adapter_of(whole)},
         versions=versions(),
@@ -91,6 +91,17 @@ def write_model_card(
         longest=getattr(trainer.data_collator, "max_length", None),  # any collator may be given
     )
     write_atomically(Path(trainer.args.output_dir, "README.md"), str(model_card(facts)))
+
+
+def rows_of_results(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Results as the card's table shows them: the name of a split may have characters that a table needs."""
+    rows = []
+    for result in results:
+        row = dict(result)
+        if row["split"] is not None:
+            row["split"] = cell(row["split"])
+        rows.append(row)
+    return rows
 
 
 def facts_of_tokenizer(tokenizer: Any) -> dict[str, Any]:

@@ -71,7 +71,12 @@ def check_freezing(
         raise UserError(f"`freeze` is {freeze!r}, but a new model has no trained weights to keep. Leave it out.")
     if n_transfer is None or n_transfer == config.num_hidden_layers:
         return
-    num_frozen = {EMBEDDINGS: 0, BASE: config.num_hidden_layers}.get(freeze, freeze)
+    if freeze == EMBEDDINGS:
+        num_frozen = 0
+    elif freeze == BASE:
+        num_frozen = config.num_hidden_layers
+    else:
+        num_frozen = freeze
     if num_frozen > n_transfer:
         raise UserError(
             f"`freeze` is {freeze!r}, but `n_transfer` is {n_transfer}: layers would be frozen that were drawn anew. "

@@ -203,9 +203,14 @@ def set_task(config: PreTrainedConfig, task: Task) -> None:
     """Writes the task into the configuration: traversal, columns, problem type and, if there are any, class names."""
     config.traversal = task.traversal
     config.columns = dict(task.columns)
-    config.problem_type = "regression" if task.regression else None
-    if task.label_names:
-        config.problem_type = f"{'multi' if task.multi_label else 'single'}_label_classification"
+    if task.label_names and task.multi_label:
+        config.problem_type = "multi_label_classification"
+    elif task.label_names:
+        config.problem_type = "single_label_classification"
+    elif task.regression:
+        config.problem_type = "regression"
+    else:
+        config.problem_type = None
     names = task.label_names or ("LABEL_0",)
     config.id2label = dict(enumerate(names))
     config.label2id = {name: label_id for label_id, name in enumerate(names)}
