@@ -398,7 +398,7 @@ class Boundaries(NamedTuple):
 class BoundaryScorer(CausalLMScorer):
     """Scores tokens, and beside each the probability that a word ends before it, or with it.
 
-    Call `scores_of`. The scores of `score` and `score_ids` have other fields.
+    Only `scores_of` works here: the scores of `score` and `score_ids` have other fields.
 
     Args:
         boundaries ([`Boundaries`], *optional*): where words end, if tokens begin them.
