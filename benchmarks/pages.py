@@ -30,7 +30,6 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ROOT / "docs" / "results"
 ALL_ROWS = ROOT / "benchmarks" / "tables.md"  # too long for a page
-DECODER_PAGE = ROOT / "docs" / "any-decoder.md"
 CLIENTS_PAGE = ROOT / "docs" / "works-with.md"
 PICTURES = ROOT / "docs" / "pictures"
 
@@ -328,6 +327,18 @@ def decoder_objective_table() -> str:
         rows.append(cells)
     header = ["task, training rows", "λ = 0", "0.1 − 0", "0.5 − 0", "1 − 0", "n-grams", "one answer"]
     return markdown_table(header, rows)
+
+
+def draw_decoder_objective(figure: Figure) -> None:
+    """What each λ adds to the score with λ = 0, with its 95 % interval over seeds and rows."""
+    groups: dict[str, list] = {}
+    for effect in newest("decoder-objective")["results"]["effects"]:
+        if effect["lm_coef"] and effect.get("interval") is not None:
+            title = f"{TASKS[effect['task']]}, {effect['train_rows']:,} rows"
+            difference = (f"λ = {effect['lm_coef']:g}", effect["difference"], effect["interval"], BLUE)
+            groups.setdefault(title, []).append(difference)
+    figure.set_size_inches(8, 1 + 0.24 * (sum(map(len, groups.values())) + 1.5 * len(groups)))
+    draw_intervals(figure, groups, "points more than with λ = 0, 95 % interval over seeds and rows")
 
 
 def score_of(effect: dict | None) -> str:
@@ -1007,6 +1018,7 @@ DRAWN: dict[str, Callable[[Figure], None]] = {
     "tuning": draw_tuning,
     "forest": draw_forest,
     "layers": draw_layers,
+    "objective": draw_decoder_objective,
     "perplexity": draw_sizes,
     "sweep": draw_sweep,
     "babylm": draw_babylm,
@@ -1114,7 +1126,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     for name in DRAWN:
         print(draw(name, PICTURES).relative_to(ROOT))
-    for path in (*sorted(PAGES.glob("*.md")), ALL_ROWS, CLIENTS_PAGE, DECODER_PAGE):
+    for path in (*sorted(PAGES.glob("*.md")), ALL_ROWS, CLIENTS_PAGE):
         path.write_text(fill(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 

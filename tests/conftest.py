@@ -84,14 +84,13 @@ def usual_settings():
 
 @pytest.fixture(scope="session")
 def real_data_dir():
-    """The folder of the public data sets: `GPT1_DATA_DIR`, or `shared/data` beside the checkout."""
+    """The folder of the public data sets, which `GPT1_DATA_DIR` names."""
     named = os.environ.get("GPT1_DATA_DIR")
-    folder = Path(named or Path(__file__).parents[2] / "shared" / "data")
-    if named and not folder.is_dir():
-        pytest.fail(f"GPT1_DATA_DIR is {named}, which is no folder")
-    if not folder.is_dir():
+    if not named:
         pytest.skip("no real data: set GPT1_DATA_DIR to the folder that holds the data sets")
-    return folder
+    if not Path(named).is_dir():
+        pytest.fail(f"GPT1_DATA_DIR is {named}, which is no folder")
+    return Path(named)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""benchmarks/alphabets.py: the source whose entropy is known, and what docs/pretrain.md says of its figures."""
+"""benchmarks/alphabets.py: the source whose entropy is known, and what the page says of its figures."""
 
 import json
 from itertools import islice
@@ -32,7 +32,7 @@ def test_the_entropy_is_what_the_source_costs_on_its_own_letters(alphabets):
 def test_the_page_has_the_measured_figures():
     path = max((ROOT / "benchmarks" / "results").glob("????-??-??-alphabets.json"))
     found = json.loads(path.read_text(encoding="utf-8"))["results"]
-    page = " ".join((ROOT / "docs" / "pretrain.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs" / "results" / "benchmarks.md").read_text(encoding="utf-8").split())
     of_bytes, of_gpt1 = (found["round_trip"][kind]["random UTF-8"] for kind in ("bytes", "gpt1"))
     assert f"bytes give back {of_bytes['same']:,} and the paper's tokenizer {of_gpt1['same']:,}" in page
     source = found["entropy"]
