@@ -695,6 +695,15 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             )
         return super().generate(inputs, *args, **kwargs)
 
+    def init_continuous_batching(self, *args, **kwargs):
+        """As in transformers, whose `generate_batch` begins here; refuses a dialogue model."""
+        if self.config.speaker_token_ids is not None:
+            raise UserError(
+                "Continuous batching passes no speakers, and this is a dialogue model, which reads them "
+                "(`speaker_token_ids`). Call `generate`."
+            )
+        return super().init_continuous_batching(*args, **kwargs)
+
     def _ends_in_extract_token(self, input_ids: torch.LongTensor | None) -> bool:
         """Whether a prompt ends in [e], as far as it can be read without waiting for a device."""
         extract_token_id = self.config.extract_token_id

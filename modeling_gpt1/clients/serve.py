@@ -135,6 +135,11 @@ def check_paged_caches(model: PreTrainedModel) -> None:
         raise UserError(
             "The model is an LSTM, which has no cache of keys and values to share. Leave `continuous_batching` out."
         )
+    if model.config.speaker_token_ids is not None:
+        raise UserError(
+            "`continuous_batching` passes no speakers to the model, and this is a dialogue model, which reads them. "
+            "Leave `continuous_batching` out."
+        )
     if CACHE != "cache":
         raise UserError(
             f"`continuous_batching` needs transformers 5.24 or newer, but this is {transformers.__version__}. Install "

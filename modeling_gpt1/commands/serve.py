@@ -73,11 +73,6 @@ def open_app(args: ServeArguments) -> "FastAPI":
     family = family_of_checkpoint(args.model)
     config = family.open_config(args.model)
     is_dialogue_model = getattr(config, "speaker_token_ids", None) is not None
-    if is_dialogue_model and args.continuous_batching:
-        raise UserError(
-            f"--continuous_batching passes no speakers to the model, and {args.model} is a dialogue model, which "
-            "reads them. Leave it out."
-        )
     if family.has_task(config) and not is_dialogue_model:
         return task_app(served_name(args.asked_model or args.model), RowClassifier(args.model, args.device))
     family = family_to_generate(args.model)

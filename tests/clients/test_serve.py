@@ -669,5 +669,5 @@ def test_a_dialogue_model_answers_messages_as_the_chat_of_the_command(dialogue_f
 
 
 def test_requests_that_are_computed_together_have_no_speakers(dialogue_folder):
-    with pytest.raises(UserErrorOfCommands, match="--continuous_batching passes no speakers"):
+    with pytest.raises(UserError, match="`continuous_batching` passes no speakers"):
         app_of(dialogue_folder, continuous_batching=True)

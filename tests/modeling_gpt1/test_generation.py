@@ -296,6 +296,14 @@ def test_continuous_batching_gives_the_texts_of_generate(tiny_model):
     assert [answer.generated_tokens for answer in answers] == [ids.tolist() for ids in alone]
 
 
+def test_continuous_batching_of_a_dialogue_model_is_refused(tiny_model):
+    """It passes no speakers, so its texts would be those of a model without them."""
+    model = tiny_model(GPT1ForCausalLM, speaker_token_ids=[11, 12], delimiter_token_id=13)
+    message = refusal(model.generate_batch, inputs=[[5, 11, 6]], progress_bar=False)
+    assert "Continuous batching passes no speakers, and this is a dialogue model" in message
+    assert message.endswith("Call `generate`.")
+
+
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_a_dialogue_model_generates_with_the_speakers_as_types(tiny_model, use_cache):
     """As a forward pass with the types of all tokens; those of the reply are the model's own speaker's."""
