@@ -103,8 +103,10 @@ def race_questions(number: int, data_dir: Path) -> list[tuple[list[int], list[li
     from modeling_gpt1 import get_heuristic
 
     tokenizer = released_tokenizer(data_dir / "openai_gpt_bpe")
-    paths = (data_dir / "race" / f"{part}_validation.jsonl" for part in ("middle", "high"))
-    rows = [json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = []
+    for part in ("middle", "high"):
+        with (data_dir / "race" / f"{part}_validation.jsonl").open(encoding="utf-8") as lines:
+            rows += [json.loads(line) for line in lines]
     rows = random.Random(0).sample(rows, number)
     requests = [request for row in rows for request in get_heuristic("race").requests(row)]
     # The BPE encodes word by word, so document and answer can be encoded separately.

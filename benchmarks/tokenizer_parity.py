@@ -105,7 +105,8 @@ def load_material(data: Path, rounds: int, quick: bool) -> Material:
     if books and sentences.is_file():
         vocab, merges = vocab_and_merges(released_tokenizer(data / "openai_gpt_bpe"))
         prose = [book.read_text(encoding="utf-8") for book in books]
-        short = [json.loads(line)["sentence"] for line in sentences.read_text(encoding="utf-8").splitlines()]
+        with sentences.open(encoding="utf-8") as lines:
+            short = [json.loads(line)["sentence"] for line in lines]
     else:
         short = made_sentences(20_000)
         prose = ["\n\n".join(" ".join(short[start : start + 4]) for start in range(0, len(short), 4))]

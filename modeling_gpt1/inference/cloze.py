@@ -62,7 +62,7 @@ def _read_questions(path: Path) -> Iterator[dict]:
     """The rows of a released file: 20 numbered sentences, and one with tabs before its answer and its candidates."""
     blocks = re.split(r"\n\s*\n", path.read_text(encoding="utf-8").strip())
     for number, block in enumerate(blocks, start=1):
-        lines = [line.partition(" ")[2] for line in block.splitlines()]
+        lines = [line.partition(" ")[2] for line in block.split("\n")]
         *sentences, last = lines
         question, *answer_and_candidates = last.split("\t")
         options = answer_and_candidates[-1].split("|") if answer_and_candidates else []

@@ -448,7 +448,8 @@ def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str,
             suffix = "" if len(splits) == 1 else f"_{split}"
             path = output_dir / f"{prefix}predictions{suffix}.jsonl"
             if path.is_file():
-                rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+                with path.open(encoding="utf-8") as lines:  # not `splitlines`: texts hold other ends of lines
+                    rows = [json.loads(line) for line in lines]
                 labels = load_task(task, data_dir)[split][task.columns["label"]][:]
                 found[split] = {
                     "labels": " ".join(str(labels[row["index"]]) for row in rows),

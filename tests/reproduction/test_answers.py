@@ -54,6 +54,16 @@ def test_the_evaluation_is_that_of_the_trainer(train, data_dir):
     assert accuracy == pytest.approx(100 * results["eval_accuracy"], abs=3)
 
 
+def test_only_a_newline_ends_a_line_of_the_predictions(tmp_path, data_dir):
+    """Other characters at which `str.splitlines` ends a line stand in the texts of evaluated rows."""
+    for character in "\u2028\u2029\x85":
+        line = {"index": 4, "premise": f"he{character}paid", "label": "not_entailment"}
+        text = json.dumps(line, ensure_ascii=False) + "\n"
+        (tmp_path / "eval_predictions.jsonl").write_text(text, encoding="utf-8")
+        expected = {"validation": {"labels": "1", "predictions": "1"}}
+        assert cells.read_answers("rte", str(data_dir), tmp_path) == expected
+
+
 def test_choices_are_kept_as_their_places(train, data_dir):
     answers = cells.read_answers("story_cloze", str(data_dir), train("story_cloze", "choices", "--do_predict"))
     assert {split: of["labels"] for split, of in answers.items()} == {"validation": "0 1", "test": "0 1"}

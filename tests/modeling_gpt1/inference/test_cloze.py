@@ -31,6 +31,15 @@ def test_the_released_files_are_read(data_dir):
     assert rows == [ROW, {**ROW, "question": "`` Good night , XXXXX ! ''", "label": 0}]
 
 
+def test_only_a_newline_ends_a_sentence_of_a_released_file(tmp_path):
+    (tmp_path / "cbt").mkdir()
+    sentences = [*SENTENCES[:-1], "He\x85ran\u2028home ."]
+    text = block("XXXXX fell .", "Jim", sentences)
+    (tmp_path / "cbt" / "cbtest_NE_test_2500ex.txt").write_text(text, encoding="utf-8")
+    _, rows, _ = load_questions("cbt-ne", str(tmp_path))
+    assert rows[0]["sentences"] == sentences
+
+
 def test_rows_of_files_are_read_as_of_other_tasks(tmp_path):
     (tmp_path / "cbt-v").mkdir()
     line = '{"sentences": ["he ran ."], "question": "she XXXXX .", "options": ["fell", "sang"], "label": 1}\n'
