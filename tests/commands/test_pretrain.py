@@ -450,6 +450,7 @@ def test_changed_files_of_a_stream_are_told_at_a_resume(books, bpe, caplog):
         (["--dataset_name", "books"], ["--train_files and --dataset_name were both given"]),
         (["--validation_split", "0.1"], ["--validation_split is for --dataset_name", "as --validation_files"]),
         (["--dataset_config_name", "en"], ["--dataset_config_name is for --dataset_name", "Leave it out"]),
+        (["--train_split", "dev"], ["--train_split is for --dataset_name", "Leave it out"]),
         (["--streaming", "--max_steps=-1"], ["--streaming", "Pass the number of updates as --max_steps"]),
         (["--streaming", "--save_at_words", "1M"], ["--streaming reads text whose words are not counted"]),
         (

@@ -16,6 +16,7 @@ RUN = ["--output_dir", "{0}/out", "--use_cpu", "--do_train"]
 START = ["--model", "{0}/model", *RUN]
 FRESH = ["--tokenizer_name", "{0}/model", *RUN]
 TEXT = ["pretrain", "--train_files", "{0}/book.txt", "--output_dir", "{0}/out", "--use_cpu"]
+HUB_TEXT = ["pretrain", "--dataset_name", "wikitext", "--output_dir", "{0}/out", "--use_cpu"]
 GENERATE = ["generate", "--model"]
 REPRODUCE = ["reproduce", "--model", "m", "--output_dir", "{0}/out"]
 ZERO = ["zero-shot", "--model", "{0}/model", "--tasks"]
@@ -135,6 +136,14 @@ WRONG = [
     (
         [*FILES, *START, "--validation_split", "0.2", "--validation_file", "{0}/train.csv"],
         "--validation_split 0.2 and --validation_file were both given",
+        "Leave one of them out",
+    ),
+    ([*FILES, *START, "--dataset_config_name", "en"], "--dataset_config_name en is for --dataset_name", "Leave"),
+    ([*FILES, *START, "--train_split", "dev"], "--train_split dev is for --dataset_name", "Leave it out"),
+    (["finetune", "--task", "sst2", *START, "--test_split", "dev"], "--test_split dev is for --dataset_name", "Leave"),
+    (
+        [*HUB_TEXT, "--validation_split", "dev", "--validation_files", "{0}/book.txt"],
+        "--validation_split dev and --validation_files were both given",
         "Leave one of them out",
     ),
     (["finetune", "--task", "sst2", *START, "--validation_split", "0.2"], "--task sst2 brings its own rows", "Leave"),

@@ -17,6 +17,8 @@ from ...configuration_gpt1 import is_regression
 from ...training.freezing import read_freezing
 from ..starts import ModelArguments
 
+# What is read of a data set of the hub alone.
+OF_DATA_SET = {"dataset_config_name": None, "train_split": "train", "test_split": "test"}  # with their defaults
 # What a task of the paper brings itself.
 OF_OWN_DATA = ("dataset_name", "traversal", "columns", "num_labels", "delimiter", "skip_bad_rows", "regression")
 
@@ -108,6 +110,7 @@ class DataArguments:
             self.traversal = self.traversal_of_task()
         else:
             self.check_source()
+        self.check_data_set()
         self.check_validation()
         parse_columns(self.columns)
 
@@ -138,6 +141,16 @@ class DataArguments:
             "No data was given. Pass --task with a task of the paper; or, with --traversal and --columns, your own "
             "data as --train_file, --validation_file or --test_file, or as --dataset_name."
         )
+
+    def check_data_set(self) -> None:
+        """Refuses flags of a data set of the hub where the rows come from elsewhere."""
+        if self.dataset_name is not None:
+            return
+        for name, default in OF_DATA_SET.items():
+            if getattr(self, name) != default:
+                raise UserError(
+                    f"--{name} {getattr(self, name)} is for --dataset_name, which was not given. Leave it out."
+                )
 
     def check_validation(self) -> None:
         """Checks that the rows to evaluate on have one source."""

@@ -136,12 +136,18 @@ class CorpusArguments:
                 raise UserError("--train_files and --dataset_name were both given. Leave one of them out.")
             raise UserError("No text to train on was given. Pass it as --train_files or --dataset_name.")
         if self.dataset_name is None:
-            for name, remedy in (
-                ("dataset_config_name", "Leave it out"),
-                ("validation_split", "Pass the text to evaluate on as --validation_files"),
+            for name, default, remedy in (
+                ("dataset_config_name", None, "Leave it out"),
+                ("train_split", "train", "Leave it out"),
+                ("validation_split", None, "Pass the text to evaluate on as --validation_files"),
             ):
-                if getattr(self, name) is not None:
+                if getattr(self, name) != default:
                     raise UserError(f"--{name} is for --dataset_name, and --train_files was given. {remedy}.")
+        if self.validation_files and self.validation_split is not None:
+            raise UserError(
+                f"--validation_split {self.validation_split} and --validation_files were both given. Leave one of "
+                "them out."
+            )
         self.given_train_files = self.train_files  # with the names of a mixture
         self.mixture = Mixture.of(self.train_files, self.train_weights)
         if self.mixture is not None:
