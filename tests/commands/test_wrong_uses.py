@@ -34,6 +34,7 @@ WRONG = [
     (["convert", "--output_dir", "{0}/out"], "No folder to convert was given"),
     (["finetune", "--task", "rte", "--learning_rate", "fast", *START], "--learning_rate", "'fast'"),
     (["finetune", "--task", "rte", "--eval_strategy", "step", *START], "--eval_strategy", "'step'", "'steps'"),
+    ([*TEXT, "--preset", "babylm-10m", "--family", "bert"], "--preset babylm-10m", "--family bert", "--config_overri"),
     ([*TEXT, "--hiddensize", "8"], "unknown flag --hiddensize; for a new", "--config_overrides hidden_size=VALUE"),
     ([*TEXT, "--max_steps", "0"], "--max_steps is 0", "Give a number above 0, or"),
     (["generate", "gpt1-novels", "it", "was"], "no flag takes 'it was'. Write a value", "quote one with spaces. See"),

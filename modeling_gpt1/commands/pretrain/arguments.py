@@ -252,7 +252,13 @@ class PretrainingParser(CommandParser):
             raise UserError(f"--max_words and {EPOCHS} both set the length of the run. Leave one of them out.")
         if namespace.preset:
             preset = preset_beside(namespace, words)
-            if namespace.config_overrides and namespace.family in PRESET_FAMILIES:
+            has_these_sizes = namespace.family in PRESET_FAMILIES
+            if not has_these_sizes and not namespace.config_overrides:
+                raise UserError(
+                    f"--preset {namespace.preset} has the sizes of a GPT-1, but --family {namespace.family} has other "
+                    "fields. Pass its own as --config_overrides."
+                )
+            if has_these_sizes and namespace.config_overrides:
                 overrides = merge_overrides(preset["config_overrides"], namespace.config_overrides)
                 words += ["--config_overrides", overrides]
             self.set_defaults(**preset)
