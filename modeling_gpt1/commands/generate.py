@@ -45,10 +45,12 @@ class GenerationArguments(OpenedModel):
     output_file: str | None = HfArg(default=None, help="New file for the texts, as JSON lines. Default: the terminal.")
     batch_size: int = HfArg(default=8, help="Prompts per batch.")
     max_new_tokens: int = HfArg(default=40, help="Maximum length of a continuation, in tokens.")
-    temperature: float = HfArg(default=1.0, help="Temperature of sampling; 0 always takes the most likely token.")
+    temperature: float = HfArg(
+        default=1.0, help="Temperature of sampling; 0 always takes the most likely token. Not for --num_beams."
+    )
     top_k: int = HfArg(default=40, help="Number of the most likely tokens to sample from; 0: all.")
     top_p: float = HfArg(default=1.0, help="Probability that the tokens to sample from reach together.")
-    num_beams: int = HfArg(default=1, help="Beams of the beam search; 1: no beam search.")
+    num_beams: int = HfArg(default=1, help="Beams of a beam search, which does not sample; 1: no search.")
     num_return_sequences: int = HfArg(default=1, help="Continuations per prompt.")
     seed: int = HfArg(default=0, help="Seed of sampling.")
     stop: list[str] = HfArg(default_factory=list, help=r"Strings that end a text, such as \n or [e].")
@@ -60,6 +62,11 @@ class GenerationArguments(OpenedModel):
         if not 0 < self.top_p <= 1:
             raise UserError(f"--top_p is {self.top_p}. Pass a number above 0, up to 1.")
         if self.num_beams > 1:
+            if self.temperature not in (0, 1):  # 1 is the default
+                raise UserError(
+                    f"--temperature {self.temperature} is for sampling, but --num_beams {self.num_beams} searches the "
+                    "most likely text. Leave one of them out."
+                )
             self._check_number_of_texts(self.num_beams, f"--num_beams {self.num_beams}")
         elif self.temperature == 0:
             self._check_number_of_texts(1, "--temperature 0, which always writes the same text")
@@ -95,17 +102,22 @@ class GenerationArguments(OpenedModel):
             super().choose_device()
 
     @property
+    def is_sampled(self) -> bool:
+        """Whether tokens are drawn; a beam search takes the most likely text."""
+        return self.temperature != 0 and self.num_beams == 1
+
+    @property
     def generation(self) -> dict[str, Any]:
         """Arguments of `continue_prompts`."""
         options = {
-            "do_sample": self.temperature != 0,
+            "do_sample": self.is_sampled,
             "num_beams": self.num_beams,
             "stop": self.stop,
             "max_new_tokens": self.max_new_tokens,
             "num_return_sequences": self.num_return_sequences,
             "capitals": self.capitals,
         }
-        if self.temperature:
+        if self.is_sampled:
             options["temperature"] = self.temperature
             options["top_k"] = self.top_k
             options["top_p"] = self.top_p

@@ -95,6 +95,12 @@ def test_beams(run):
     assert all(first != second for first, second in (record["continuations"] for record in output))
 
 
+def test_beams_search_without_sampling(run):
+    """As without a temperature."""
+    beams = ["--prompts", *PROMPTS, "--num_beams", "3"]
+    assert run(*beams) == run(*beams, "--temperature", "0")
+
+
 def test_the_seed_decides_what_is_drawn(run):
     two = ["--prompts", *PROMPTS, "--num_return_sequences", "2"]
     first, same, other = (run(*two, "--seed", seed) for seed in ("3", "3", "4"))
@@ -274,6 +280,7 @@ def test_a_pipeline_and_the_chat_give_the_same_reply(talk, dialogue_folder):
         (["--top_k", "-1"], "--top_k is -1, but must be at least 0"),
         (["--temperature", "0", "--num_return_sequences", "2"], "at most 1 with --temperature 0"),
         (["--num_beams", "2", "--num_return_sequences", "3"], "at most 2 with --num_beams 2"),
+        (["--num_beams", "2", "--temperature", "0.8"], "--temperature 0.8 is for sampling, but --num_beams 2"),
         (["--output_file", "texts.jsonl"], "--output_file is for the texts of --prompts and --prompt_file"),
     ],
 )
