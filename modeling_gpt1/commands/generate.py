@@ -20,17 +20,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization.errors import UserError
-from tokenization.file_kinds import to_utf8
+from tokenization.file_kinds import ROW_FILES
 
 from .. import GPT1Int8Config, continue_prompts
 from ..families import family_to_generate
 from ..inference.generation import encode_prompts, reply_to
 from ..storage.reading import one_save
 from .models import OpenedModel, open_output, opening, read_with_model
-from .rows import check_unknown
-
-# Files of rows, which are no lists of prompts.
-TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
+from .rows import check_unknown, read_utf8_lines
 
 
 @dataclass
@@ -141,13 +138,9 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
 
 def read_lines(flag: str, path: Path, thing: str) -> list[str]:
     """The lines of a file that are not blank, each a `thing`."""
-    if path.suffix in TABLES:
+    if path.name.lower().endswith(tuple(ROW_FILES)):
         raise UserError(f"{flag} {path} is a table, but a file with a {thing} per line is needed. Write one.")
-    # Other characters that end lines may stand in a text.
-    try:
-        lines = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
-    except UnicodeDecodeError as error:
-        raise UserError(f"{flag} {path} is not UTF-8 text. {to_utf8(path, error)}") from error
+    lines = [line for line in read_utf8_lines(flag, path) if line.strip()]
     if not lines:
         raise UserError(f"{flag} {path} has no {thing}s. Write one per line.")
     return lines

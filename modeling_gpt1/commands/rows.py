@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from datasets import Dataset, DatasetDict
@@ -13,6 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from tokenization import Task
 from tokenization.errors import UserError
+from tokenization.file_kinds import to_utf8
 from tokenization.rows.cells import is_formula
 from tokenization.rows.metrics import counts_of_recall
 from tokenization.text.control_tokens import unknown_share
@@ -23,6 +25,14 @@ UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
 REPORTED_SHARE = 0.05  # of unknown tokens
 REFUSED_SHARE = 0.5
 MANY_ROWS = 20  # that should not all be of one class
+
+
+def read_utf8_lines(flag: str, path: Path) -> list[str]:
+    """The lines of a text file that a flag names. Other characters that end lines may stand in a text."""
+    try:
+        return path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{flag} {path} is not UTF-8 text. {to_utf8(path, error)}") from error
 
 
 def check_unknown(

@@ -20,7 +20,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
 from tokenization.errors import UserError
-from tokenization.file_kinds import to_utf8
+from tokenization.file_kinds import ROW_FILES
 from tokenization.rows.cells import Number, as_json, as_text, read_cells, without_formula
 from tokenization.rows.records import UNREADABLE
 from tokenization.wording import counted
@@ -32,11 +32,11 @@ from ..storage.locking import writer_of_new_file
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from .models import LinesOfCSV, OpenedModel, opening, read_with_model
-from .rows import check_unknown, report_formulas
+from .rows import check_unknown, read_utf8_lines, report_formulas
 
 FORMATS = (".csv", ".jsonl", ".parquet")
 COLUMNS_OF_TEXT = ("word", "tokens")  # of the words
-TABLES = (".csv", ".tsv", ".json", ".jsonl", ".jsonl.gz", ".parquet")
+TABLES = tuple(ROW_FILES)
 
 
 @dataclass
@@ -132,11 +132,7 @@ def read_texts(args: SurprisalArguments) -> tuple[list[str], list[dict[str, Any]
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a file. A blank one is a text without words, so that `text` counts lines."""
-    try:
-        # Other characters that end lines may stand in a text.
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"--file {path} is not UTF-8 text. {to_utf8(path, error)}") from error
+    lines = read_utf8_lines("--file", path)
     if not any(line.strip() for line in lines):
         raise UserError(f"--file {path} has no texts. Write one per line.")
     if lines[-1] == "":  # behind the last line end

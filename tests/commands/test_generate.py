@@ -133,6 +133,13 @@ def test_only_a_newline_ends_a_prompt_of_a_file(tmp_path):
     assert generate.read_lines("--prompt_file", tmp_path / "prompts", "prompt") == prompts
 
 
+@pytest.mark.parametrize("name", ["prompts.csv", "PROMPTS.CSV", "prompts.jsonl.gz"])
+def test_a_table_is_no_file_of_prompts(name, tmp_path):
+    (tmp_path / name).write_text("a,b\n1,2\n", encoding="utf-8")
+    told = refusal(generate.read_lines, "--prompt_file", tmp_path / name, "prompt")
+    assert f"{name} is a table, but a file with a prompt per line is needed" in told
+
+
 def test_prompts_are_checked_before_the_first_is_continued(run, monkeypatch):
     called = []
     monkeypatch.setattr(generate, "continue_prompts", lambda *args, **options: called.append(args))
