@@ -41,33 +41,43 @@ class Estimate:
 
     value: float
     num_seeds: int
-    seeds: float | None  # variance of the mean by the seeds; None of a single seed
-    rows: float | None  # variance of the mean by the rows; None if the runs kept no answers
-    floor: float = 0.0  # the least that `seeds` can be in truth: what rows and seeds do together
+    variance_of_seeds: float | None  # of the mean; None of a single seed
+    variance_of_rows: float | None  # of the mean; None if the runs kept no answers
+    least_variance_of_seeds: float = 0.0  # that it can have in truth: of what rows and seeds do together
 
     @property
     def decides(self) -> bool:
-        return self.num_seeds >= FEWEST_SEEDS and self.rows is not None
+        return self.num_seeds >= FEWEST_SEEDS and self.variance_of_rows is not None
 
     @property
     def p(self) -> float | None:
         """Two-sided p value of no difference, if there are seeds and rows enough for one."""
         if not self.decides:
             return None
-        return float(p_value(self.value, self.seeds, self.rows, self.num_seeds, self.floor))
+        return float(
+            p_value(
+                self.value,
+                self.variance_of_seeds,
+                self.variance_of_rows,
+                self.num_seeds,
+                self.least_variance_of_seeds,
+            )
+        )
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """95 % interval: over rows and seeds, or over the rows alone if there are fewer than three seeds."""
-        if self.rows is None:
+        if self.variance_of_rows is None:
             return None
-        seeds, floor = (self.seeds, self.floor) if self.decides else (0.0, 0.0)
+        of_seeds, least_of_seeds = 0.0, 0.0
+        if self.decides:
+            of_seeds, least_of_seeds = self.variance_of_seeds, self.least_variance_of_seeds
         num_seeds = max(self.num_seeds, 2)
 
         def above_level(width: float) -> float:
-            return float(p_value(width, seeds, self.rows, num_seeds, floor)) - LEVEL
+            return float(p_value(width, of_seeds, self.variance_of_rows, num_seeds, least_of_seeds)) - LEVEL
 
-        half = brentq(above_level, 0, 100 * np.sqrt(seeds + floor + self.rows) + 1e-9)
+        half = brentq(above_level, 0, 100 * np.sqrt(of_seeds + least_of_seeds + self.variance_of_rows) + 1e-9)
         return self.value - half, self.value + half
 
 
@@ -77,16 +87,16 @@ def estimate(scores: Scores) -> Estimate:
     all_scores = np.stack([scores[seed] for seed in sorted(scores)])  # [seeds, 1 + NUM_RESAMPLES]
     values = all_scores[:, 0]
     resampled = all_scores[:, 1:]
-    seeds = float(values.var(ddof=1) / num_seeds) if num_seeds > 1 else None
+    variance_of_seeds = float(values.var(ddof=1) / num_seeds) if num_seeds > 1 else None
     of_mean = resampled.mean(axis=0).var(ddof=1)
     if np.isnan(of_mean):
-        return Estimate(float(values.mean()), num_seeds, seeds, None)
-    rows = of_mean
-    floor = 0.0
+        return Estimate(float(values.mean()), num_seeds, variance_of_seeds, None)
+    variance_of_rows = of_mean
+    together = 0.0
     if num_seeds >= FEWEST_SEEDS:
-        floor = of_rows_and_seeds(of_mean, resampled.var(axis=1, ddof=1).mean(), num_seeds)
-        rows = np.maximum(of_mean - floor, 0.0)  # the variance of the seeds has the floor already
-    return Estimate(float(values.mean()), num_seeds, seeds, float(rows), float(floor))
+        together = of_rows_and_seeds(of_mean, resampled.var(axis=1, ddof=1).mean(), num_seeds)
+        variance_of_rows = np.maximum(of_mean - together, 0.0)  # the variance of the seeds has it already
+    return Estimate(float(values.mean()), num_seeds, variance_of_seeds, float(variance_of_rows), float(together))
 
 
 def of_rows_and_seeds(of_mean: np.ndarray | float, of_each: np.ndarray | float, num_seeds: int) -> np.ndarray:
@@ -109,26 +119,25 @@ def difference(first: Scores, second: Scores) -> Estimate:
 
 def p_value(
     value: np.ndarray | float,
-    seeds: np.ndarray | float,
-    rows: np.ndarray | float,
+    variance_of_seeds: np.ndarray | float,
+    variance_of_rows: np.ndarray | float,
     num_seeds: int,
-    floor: np.ndarray | float = 0.0,
+    least_variance_of_seeds: np.ndarray | float = 0.0,
 ) -> np.ndarray:
     """Two-sided p value of no difference, by its value and the variances of an [`Estimate`].
 
     The seeds' variance is unknown: s² / n has n − 1 degrees of freedom. The p value is averaged over what it may be,
-    which is nowhere below the floor. A flat prior of its logarithm gives the interval of Behrens and Fisher, which
+    which is nowhere below its least. A flat prior of its logarithm gives the interval of Behrens and Fisher, which
     covers too much with three seeds if rows and seeds count alike. Times (1 + rows' variance / seeds' variance)^1.5
-    it covers 93 to 98 %, and that, too, where the seeds happen to agree because nothing but the floor varies.
+    it covers 93 to 98 %, and that, too, where the seeds happen to agree because it is at its least.
     """
-    value, seeds, rows, floor = (
-        np.asarray(number, dtype=np.float64)[..., None] for number in (value, seeds, rows, floor)
-    )
+    numbers = (value, variance_of_seeds, variance_of_rows, least_variance_of_seeds)
+    value, of_seeds, of_rows, least_of_seeds = (np.asarray(number, dtype=np.float64)[..., None] for number in numbers)
     logarithm = np.linspace(np.log(1e-3), np.log(1e5), 81)  # of the true variance by the measured one
-    possible = np.maximum(seeds, 1e-12 * rows + 1e-24) * np.exp(logarithm)
+    possible = np.maximum(of_seeds, 1e-12 * of_rows + 1e-24) * np.exp(logarithm)
     likelihood = np.exp(-(num_seeds - 1) / 2 * (logarithm + np.exp(-logarithm)))
-    weights = likelihood * (1 + rows / possible) ** 1.5
-    found = 2 * norm.sf(np.abs(value) / np.sqrt(rows + np.maximum(possible, floor)))
+    weights = likelihood * (1 + of_rows / possible) ** 1.5
+    found = 2 * norm.sf(np.abs(value) / np.sqrt(of_rows + np.maximum(possible, least_of_seeds)))
     return (weights * found).sum(-1) / weights.sum(-1)
 
 

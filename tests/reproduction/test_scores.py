@@ -45,12 +45,12 @@ def answered(generator, trials: int, num_seeds: int, ratio: float, num_rows: int
     by_seed = each.mean(axis=2)
     of_mean = each.mean(axis=1).var(axis=1, ddof=1) / num_rows
     of_each = each.var(axis=2, ddof=1).mean(axis=1) / num_rows
-    floor = scores.of_rows_and_seeds(of_mean, of_each, num_seeds)
+    together = scores.of_rows_and_seeds(of_mean, of_each, num_seeds)
     return {
         "value": by_seed.mean(axis=1),
-        "seeds": by_seed.var(axis=1, ddof=1) / num_seeds,
-        "rows": np.maximum(of_mean - floor, 0),
-        "floor": floor,
+        "variance_of_seeds": by_seed.var(axis=1, ddof=1) / num_seeds,
+        "variance_of_rows": np.maximum(of_mean - together, 0),
+        "least_variance_of_seeds": together,
     }
 
 
@@ -70,7 +70,7 @@ def test_95_percent_of_intervals_cover_the_truth(num_seeds, effect, generator):
 def coverage_where_seeds_agree(generator, num_seeds: int, ratio: float, **changed) -> float:
     """Share × 100 of covering intervals among the tenth of trials whose seeds differ least."""
     found = answered(generator, 20_000, num_seeds, ratio)
-    agree = np.argsort(found["seeds"])[:2000]
+    agree = np.argsort(found["variance_of_seeds"])[:2000]
     found = {name: values[agree] for name, values in found.items()} | changed
     return 100 * float(np.mean(scores.p_value(num_seeds=num_seeds, **found) > 0.05))
 
@@ -81,13 +81,15 @@ def test_95_percent_of_intervals_cover_the_truth_where_seeds_happen_to_agree(num
     assert 93 <= coverage_where_seeds_agree(generator, num_seeds, ratio) <= 97
 
 
-def test_without_the_floor_agreeing_seeds_would_promise_too_much(generator):
-    assert coverage_where_seeds_agree(generator, 3, 0, floor=0.0) < 85
+def test_without_a_least_variance_agreeing_seeds_would_promise_too_much(generator):
+    assert coverage_where_seeds_agree(generator, 3, 0, least_variance_of_seeds=0.0) < 85
 
 
-def test_seeds_that_agree_entirely_leave_the_floor():
+def test_seeds_that_agree_entirely_leave_the_least_variance():
     """An interval of three equal differences is that of rows and of rows with seeds."""
-    agreeing = scores.Estimate(value=2.0, num_seeds=3, seeds=0.0, rows=0.7, floor=0.3)
+    agreeing = scores.Estimate(
+        value=2.0, num_seeds=3, variance_of_seeds=0.0, variance_of_rows=0.7, least_variance_of_seeds=0.3
+    )
     low, high = agreeing.interval
     assert (high - low) / 2 == pytest.approx(1.96, rel=1e-3)
 
@@ -163,7 +165,8 @@ def test_an_interval_decides(scores_of):
     assert found[0].text.endswith(f"95 % interval +{low:.1f} to +{high:.1f}")
     # The interval ends where the scores.difference would not count any more.
     of = scores.difference(good, bad)
-    assert scores.p_value(of.value - low, of.seeds, of.rows, 3, of.floor) == pytest.approx(0.05, abs=1e-6)
+    of_rows, of_seeds, least = of.variance_of_rows, of.variance_of_seeds, of.least_variance_of_seeds
+    assert scores.p_value(of.value - low, of_seeds, of_rows, 3, least) == pytest.approx(0.05, abs=1e-6)
 
 
 def test_variances_are_those_of_the_answers(generator):
@@ -175,15 +178,15 @@ def test_variances_are_those_of_the_answers(generator):
     kept = {seed: np.append(100 * right[seed].mean(), of) for seed, of in enumerate(resampled)}
     found = scores.estimate(kept)
     together = (right.var(axis=1).mean() - right.mean(axis=0).var()) / 3
-    assert found.rows == pytest.approx(1e4 * (right.mean(axis=0).var() - together) / len(GOLD), rel=0.1)
-    assert found.seeds == pytest.approx(1e4 * right.mean(axis=1).var(ddof=1) / 4)
+    assert found.variance_of_rows == pytest.approx(1e4 * (right.mean(axis=0).var() - together) / len(GOLD), rel=0.1)
+    assert found.variance_of_seeds == pytest.approx(1e4 * right.mean(axis=1).var(ddof=1) / 4)
     assert found.value == pytest.approx(100 * right.mean())
     # From three seeds on, what rows and seeds do together is in the seeds' variance alone.
     assert scores.of_rows_and_seeds(4.0, 6.0, 3) == 1
     of_mean, of_each = np.mean(resampled[:3], axis=0).var(ddof=1), np.var(resampled[:3], axis=1, ddof=1).mean()
     three = scores.estimate({seed: kept[seed] for seed in range(3)})
-    assert three.rows == pytest.approx(of_mean - (of_each - of_mean) / 2)
-    assert three.floor == pytest.approx((of_each - of_mean) / 2)
+    assert three.variance_of_rows == pytest.approx(of_mean - (of_each - of_mean) / 2)
+    assert three.least_variance_of_seeds == pytest.approx((of_each - of_mean) / 2)
 
 
 def test_resampling_has_a_fixed_seed():
@@ -216,7 +219,7 @@ def test_fewer_than_three_seeds_decide_nothing(num_seeds, scores_of):
     # An interval of their own is over the rows alone.
     own = scores.estimate(first)
     low, high = own.interval
-    assert (high - low) / 2 == pytest.approx(1.96 * math.sqrt(own.rows), rel=1e-3)
+    assert (high - low) / 2 == pytest.approx(1.96 * math.sqrt(own.variance_of_rows), rel=1e-3)
     without_common = scores.difference(first, {7: np.full(1001, 50.0)})
     assert not without_common.decides
     assert without_common.value == pytest.approx(own.value - 50)
@@ -229,7 +232,7 @@ def test_an_average_keeps_what_was_resampled(scores_of):
     assert mean[1] == pytest.approx((one[1] + two[1]) / 2)
     without_answers = scores.average([one, {seed: np.append(1.0, np.full(1000, np.nan)) for seed in (0, 1)}])
     assert scores.estimate(without_answers).value == pytest.approx((one[0][0] + one[1][0]) / 4 + 0.5)
-    assert scores.estimate(without_answers).rows is None
+    assert scores.estimate(without_answers).variance_of_rows is None
 
 
 # ---- Rows
