@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from modeling_gpt1.reproduction.grid import read_cells
+from modeling_gpt1.reproduction.models import read_finished_cells
 from modeling_gpt1.reproduction.published import PUBLISHED
 from modeling_gpt1.reproduction.scores import Estimate, Scores, difference
 from modeling_gpt1.reproduction.tables import COLUMNS, LABELS, Cells
@@ -146,7 +146,7 @@ def tuned_reports(kind: str = "tuned") -> list[tuple[dict, list[dict]]]:
         newest_of_task[path.stem.partition(f"-{kind}-")[2]] = path
     found = []
     for path in newest_of_task.values():
-        cells = read_cells(path.with_name(f"{path.stem}-cells.json.gz"))
+        cells = read_finished_cells(path.with_name(f"{path.stem}-cells.json.gz"))
         found.append((json.loads(path.read_text(encoding="utf-8")), cells))
     return found
 
@@ -288,7 +288,7 @@ def epochs_table() -> str:
 def cells_of_six_epochs(task: str) -> list[dict]:
     """The runs with six epochs, with the settings that were chosen for three; empty if there are none."""
     paths = sorted(RESULTS.glob(f"????-??-??-epochs-{task}-cells.json.gz"))
-    return read_cells(paths[-1]) if paths else []
+    return read_finished_cells(paths[-1]) if paths else []
 
 
 def scores_with_and_without_pretraining(cells: list[dict], key: str) -> list[str]:

@@ -20,6 +20,8 @@ from tokenization.rows.labels import are_all_labelled
 from tokenization.text.documents import check_corpus, generate_pieces
 from tokenization.wording import counted
 
+from ..reproduction.models import read_finished_cells
+from ..reproduction.overlap import NGRAMS, ScoredRows, overlaps_of, rows_in_training, scores_without
 from ..storage.locking import writer_of_new_file
 from ..storage.writing import write_atomically
 from .arguments import parser_of
@@ -34,7 +36,7 @@ class OverlapArguments:
     )
     task: list[str] = HfArg(default_factory=list, help="Tasks of the paper whose rows are looked for in the text.")
     data_dir: str | None = HfArg(default=None, help="Folder with a folder per task. Default: the hub's data sets.")
-    ngrams: list[int] = HfArg(default_factory=lambda: [8, 13], help="Lengths of the n-grams, in words.")
+    ngrams: list[int] = HfArg(default_factory=lambda: list(NGRAMS), help="Lengths of the n-grams, in words.")
     text_column: str = HfArg(default="text", help="Column with the text, in files and data sets of rows.")
     document_per: str = HfArg(default="file", help="Document boundary: file, line or blank_line.")
     cells: str | None = HfArg(default=None, help="cells.json.gz of `gpt1 reproduce`, to score without these rows.")
@@ -63,10 +65,7 @@ def main(arguments: list[str]) -> None:
 
 def report_overlaps(args: OverlapArguments) -> None:
     """Prints the overlap of each split and length, and writes the results if there is a file for them."""
-    from ..reproduction.grid import read_cells  # needs the extra `reproduce`
-    from ..reproduction.overlap import ScoredRows, overlaps_of, rows_in_training, scores_without
-
-    cells = [] if args.cells is None else read_cells(args.cells)
+    cells = [] if args.cells is None else read_finished_cells(args.cells)
     all_rows, in_training = [], {}
     for name in args.task:
         task = get_task(name)

@@ -6,7 +6,6 @@ the name, but stand in the file. It is written by a single rename after the cell
 moment leaves either a finished cell or none. A lock per cell lets several commands share a folder.
 """
 
-import gzip
 import json
 import os
 import shlex
@@ -47,7 +46,7 @@ from .cells import (
     tuning_cells,
     with_models,
 )
-from .models import describe_model, environment, processor_name, read_json
+from .models import describe_model, environment, processor_name, read_json, write_finished_cells
 from .report import build_report, page
 from .tables import COLUMNS, Cells, place_of
 from .training_rows import has_failed
@@ -319,7 +318,7 @@ def write_reports(
         commands=[shlex.join(command)],
         tuning=[tuning.describe() for tuning in tunings],
     )
-    write_cells(store.place("", "cells.json.gz"), finished)
+    write_finished_cells(store.place("", "cells.json.gz"), finished)
     write_atomically(store.place("", "report.html"), page(report))
     write_json(store.place("", "report.json"), report)
     total = len(finished) + len(unfinished)
@@ -341,16 +340,3 @@ def cells_without_settings(arguments: ReproduceArguments, tuning: Tuning) -> lis
     kind, _, layers = variant.partition("-")
     common = {"kind": "fine_tuning", "task": task, "variant": kind, "n_transfer": int(layers) if layers else None}
     return [{**common, "seed": seed, "reason": reason} for seed in arguments.seeds]
-
-
-def write_cells(path: Path, cells: list[dict]) -> None:
-    """Writes finished cells, compressed; the same cells give the same bytes."""
-    text = json.dumps(cells, ensure_ascii=False)
-    partial = path.with_name(f"_{path.name}.{os.getpid()}")
-    partial.write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
-    partial.replace(path)
-
-
-def read_cells(path: str | Path) -> list[dict]:
-    """The cells of a report's cells.json.gz, as [`build_report`] takes them."""
-    return json.loads(gzip.decompress(Path(path).read_bytes()))

@@ -1,6 +1,7 @@
-"""The models, data and machine of the experiments: their fingerprints, and their description in the report."""
+"""The models, data and machine of the experiments: their fingerprints, their description in the report, and files."""
 
 import glob
+import gzip
 import hashlib
 import json
 import math
@@ -110,6 +111,19 @@ def describe_model(model: str, run_folder: str | None) -> dict:
 
 def read_json(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def write_finished_cells(path: Path, cells: list[dict]) -> None:
+    """Writes the cells of a report, compressed; the same cells give the same bytes."""
+    text = json.dumps(cells, ensure_ascii=False)
+    partial = path.with_name(f"_{path.name}.{os.getpid()}")
+    partial.write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
+    partial.replace(path)
+
+
+def read_finished_cells(path: str | Path) -> list[dict]:
+    """The cells of a report's cells.json.gz, as [`build_report`] takes them."""
+    return json.loads(gzip.decompress(Path(path).read_bytes()))
 
 
 def environment() -> dict:

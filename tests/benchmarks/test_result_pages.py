@@ -756,7 +756,7 @@ def test_the_sentences_on_generation_on_a_gpu_are_measured():
 def objective(decoder_objective):
     """The script, its newest results, and their cells with the answer to each row."""
     path = max(pages.RESULTS.glob("????-??-??-decoder-objective.json"))
-    cells = pages.read_cells(path.with_name(f"{path.stem}-cells.json.gz"))
+    cells = pages.read_finished_cells(path.with_name(f"{path.stem}-cells.json.gz"))
     return decoder_objective, pages.newest("decoder-objective")["results"], cells
 
 

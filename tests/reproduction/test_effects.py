@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from modeling_gpt1.reproduction import grid
 from modeling_gpt1.reproduction.effects import effects_of
 from modeling_gpt1.reproduction.figures import draw_forest
+from modeling_gpt1.reproduction.models import read_finished_cells, write_finished_cells
 from modeling_gpt1.reproduction.report import build_report, page
 from modeling_gpt1.reproduction.tables import Cells
 
@@ -287,8 +287,8 @@ def test_the_page_has_the_plot_first():
 def test_anybody_can_recompute_an_interval_from_the_kept_answers(tmp_path):
     cells = [*seeds_of("full", 0.8), *seeds_of("without_pretraining", 0.7)]
     reported = build_report(cells, title="")["effects"]
-    grid.write_cells(tmp_path / "cells.json.gz", cells)
-    again = build_report(grid.read_cells(tmp_path / "cells.json.gz"), title="")["effects"]
+    write_finished_cells(tmp_path / "cells.json.gz", cells)
+    again = build_report(read_finished_cells(tmp_path / "cells.json.gz"), title="")["effects"]
     assert again == reported
 
 

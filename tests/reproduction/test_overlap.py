@@ -9,7 +9,7 @@ from support.files import write_rows
 from support.refusals import refusal
 
 from modeling_gpt1.commands import overlap as command
-from modeling_gpt1.reproduction.grid import write_cells
+from modeling_gpt1.reproduction.models import write_finished_cells
 from modeling_gpt1.reproduction.overlap import (
     ScoredRows,
     gram_hashes,
@@ -189,7 +189,9 @@ def test_the_command_prints_a_line_for_each_length(words, capsys):
 
 def test_the_command_writes_what_it_found(words, tmp_path):
     answers = {"validation": {"labels": "1 0", "predictions": "1 1"}}
-    write_cells(tmp_path / "cells.json.gz", [{"task": "sst2", "variant": "full", "seed": 1, "answers": answers}])
+    write_finished_cells(
+        tmp_path / "cells.json.gz", [{"task": "sst2", "variant": "full", "seed": 1, "answers": answers}]
+    )
     output = tmp_path / "overlap.json"
     command.main([*words, "--cells", str(tmp_path / "cells.json.gz"), "--output_file", str(output)])
     eight, _ = json.loads(output.read_text())["results"]
@@ -203,7 +205,7 @@ def test_the_command_says_how_many_runs_failed(words, tmp_path, capsys):
     fine = {"task": "sst2", "variant": "full", "seed": 1, "answers": answers}
     failed = {**fine, "seed": 2, "training": FAILED}
     fresh = {**failed, "variant": "without_pretraining"}
-    write_cells(tmp_path / "cells.json.gz", [fine, failed, fresh])
+    write_finished_cells(tmp_path / "cells.json.gz", [fine, failed, fresh])
     command.main([*words, "--ngrams", "8", "--cells", str(tmp_path / "cells.json.gz")])
     assert capsys.readouterr().out.splitlines()[1:] == [
         "  full (1 run, 1 more failed to train): 100.0 with all rows, 100.0 without them",

@@ -604,7 +604,7 @@ def test_without_tune_nothing_is_tuned(stand_ins, command):
 def test_the_report_can_be_recomputed_from_the_kept_cells(stand_ins, tuned, tmp_path):
     reproduce(tuned())
     report = json.loads((tmp_path / "out" / "report.json").read_text())
-    kept = grid.read_cells(tmp_path / "out" / "cells.json.gz")
+    kept = models_module.read_finished_cells(tmp_path / "out" / "cells.json.gz")
     again = build_report(kept, title=report["title"], models=report["models"])
     assert again["tables"] == report["tables"]
     assert again["effects"] == report["effects"]
@@ -612,7 +612,7 @@ def test_the_report_can_be_recomputed_from_the_kept_cells(stand_ins, tuned, tmp_
 
 def test_the_same_cells_give_the_same_bytes(tmp_path):
     for name in ("first.gz", "second.gz"):
-        grid.write_cells(tmp_path / name, [{"kind": "fine_tuning", "answers": "0 1"}])
+        models_module.write_finished_cells(tmp_path / name, [{"kind": "fine_tuning", "answers": "0 1"}])
     assert (tmp_path / "first.gz").read_bytes() == (tmp_path / "second.gz").read_bytes()
 
 
