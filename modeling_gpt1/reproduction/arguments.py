@@ -20,6 +20,7 @@ VARIANTS: dict[str, list[str]] = {
     "without_pretraining": ["--n_transfer", "-1"],
     "lstm": [],
 }
+TRANSFER = "transfer-"  # a variant of figure 2: behind it stands the number of layers that are transferred
 PAPER_TASKS = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "snli", "scitail", "story_cloze", "race"]
 PRETRAIN = "pretrain"  # as a model: it is pre-trained here
 REHEARSAL = "rehearsal"  # its folder in the output folder
@@ -64,6 +65,11 @@ NEUTRAL_FLAGS = (
     "dataloader_num_workers",
     "dataloader_pin_memory",
 )
+
+
+def layers_of(variant: str) -> int | None:
+    """The number k of a variant `transfer-<k>`, which keeps the checkpoint's first k layers; None of any other."""
+    return int(variant.removeprefix(TRANSFER)) if variant.startswith(TRANSFER) else None
 
 
 @dataclass

@@ -22,7 +22,16 @@ from tokenization.rows.task_files import folder_with_files, folders_of_task, has
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
 from ..training.arguments import SEED_OF_SCORED_ROWS
-from .arguments import PRETRAIN, REHEARSED_BASELINE_ROWS, VARIANTS, ReproduceArguments, as_settings, behind
+from .arguments import (
+    PRETRAIN,
+    REHEARSED_BASELINE_ROWS,
+    TRANSFER,
+    VARIANTS,
+    ReproduceArguments,
+    as_settings,
+    behind,
+    layers_of,
+)
 from .baselines import PENALTIES, baselines_of, score_baseline
 from .models import data_fingerprint, load_config, model_fingerprint, model_name, read_json, text_fingerprint
 from .training_rows import CUT_RULE, drawn, load_training_rows, loss_of_frequencies, loss_of_last_epoch, write_cut
@@ -113,7 +122,7 @@ def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[Conditio
         # The two ends of the curve are variants of table 5.
         ends = {-1: "without_pretraining", num_layers: "full"}
         numbers = arguments.transfer_layers or range(num_layers + 1)
-        variants = [ends.get(number, f"transfer-{number}") for number in numbers]
+        variants = [ends.get(number, f"{TRANSFER}{number}") for number in numbers]
         return itertools.product(arguments.transfer_tasks, variants)
     return itertools.product(arguments.tasks, arguments.variants if experiment == "ablations" else ["full"])
 
@@ -139,8 +148,8 @@ class FineTuning:
     @property
     def own_flags(self) -> list[str]:
         """The flags that make the variant."""
-        _, _, layers = self.variant.partition("-")
-        return ["--n_transfer", layers] if layers else VARIANTS[self.variant]
+        layers = layers_of(self.variant)
+        return VARIANTS[self.variant] if layers is None else ["--n_transfer", str(layers)]
 
     @property
     def given(self) -> list[str]:
@@ -165,7 +174,7 @@ class FineTuning:
             **about_scored_rows(settings),
             "kind": kind,
             "task": self.task,
-            "variant": self.variant.partition("-")[0],
+            "variant": self.variant if layers_of(self.variant) is None else "transfer",
             "seed": self.seed,
             "settings": settings,
             "n_transfer": int(flags[1]) if "--n_transfer" in flags else None,

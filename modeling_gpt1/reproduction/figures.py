@@ -15,6 +15,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from tokenization import get_task
 
+from .arguments import layers_of
 from .tables import COLUMNS, LABELS, ROW_LABELS, Cells, describe_scores, show_metric
 from .tuning import exactly
 
@@ -117,7 +118,7 @@ def name_of_condition(variant: str) -> str:
     """A variant in words: a row of table 5, or what was transferred."""
     if variant in ROW_LABELS:
         return ROW_LABELS[variant]
-    number = int(variant.removeprefix("transfer-"))
+    number = layers_of(variant)
     if number == 0:
         return "Transformer, embeddings alone"
     return f"Transformer, first {number} layers" if number > 1 else "Transformer, first layer"

@@ -34,7 +34,7 @@ from ..hub.card import versions
 from ..inference.devices import accelerator_name, default_device
 from ..storage.writing import write_atomically
 from ..training.checkpoint import DIVERGED
-from .arguments import REHEARSAL, ReproduceArguments, rehearsal_of
+from .arguments import REHEARSAL, ReproduceArguments, layers_of, rehearsal_of
 from .cells import (
     Cell,
     RunDiverged,
@@ -337,6 +337,11 @@ def cells_without_settings(arguments: ReproduceArguments, tuning: Tuning) -> lis
     """The missing cells of a condition that has no settings yet."""
     task, variant = tuning.condition
     reason = why_without_settings(tuning)
-    kind, _, layers = variant.partition("-")
-    common = {"kind": "fine_tuning", "task": task, "variant": kind, "n_transfer": int(layers) if layers else None}
+    layers = layers_of(variant)
+    common = {
+        "kind": "fine_tuning",
+        "task": task,
+        "variant": variant if layers is None else "transfer",
+        "n_transfer": layers,
+    }
     return [{**common, "seed": seed, "reason": reason} for seed in arguments.seeds]

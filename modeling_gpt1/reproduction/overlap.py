@@ -18,6 +18,7 @@ from datasets import Dataset
 from tokenization import Task
 from tokenization.rows.metrics import compute
 
+from .arguments import TRANSFER
 from .training_rows import has_failed
 
 NGRAMS = (8, 13)  # of GPT-2's and of GPT-3's papers
@@ -161,7 +162,9 @@ def scores_without(cells: Iterable[Mapping], task: Task, split: str, rows: int, 
             continue
         if answers is not None and len(answers["labels"].split()) != rows:
             continue
-        variant = cell["variant"] if cell["variant"] != "transfer" else f"transfer-{cell['n_transfer']}"
+        variant = cell["variant"]
+        if variant == "transfer":
+            variant = f"{TRANSFER}{cell['n_transfer']}"
         scores = found.setdefault(variant, [])
         if has_failed(cell):
             failed[variant] += 1

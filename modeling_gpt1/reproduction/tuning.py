@@ -23,7 +23,7 @@ from typing import Any
 
 from tokenization import get_task
 
-from .arguments import ReproduceArguments
+from .arguments import ReproduceArguments, layers_of
 from .training_rows import has_failed
 
 TUNING_SEED = 0
@@ -63,7 +63,7 @@ def exactly(number: float) -> str:
 
 def starts_fresh(variant: str) -> bool:
     """Whether some layers are not pre-trained. All layers transferred are the variant full."""
-    return variant == "without_pretraining" or variant.startswith("transfer-")
+    return variant == "without_pretraining" or layers_of(variant) is not None
 
 
 def trials_of(arguments: ReproduceArguments, variant: str) -> list[Trial]:
