@@ -70,8 +70,13 @@ class Cell:
 
     @property
     def key(self) -> str:
-        text = json.dumps(self.facts, sort_keys=True)
-        return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        return cell_key(self.name, self.facts)
+
+
+def cell_key(name: str, facts: dict) -> str:
+    """The name of a cell's files: its own, and a digest of the facts."""
+    text = json.dumps(facts, sort_keys=True)
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 # ---- Which cells there are
@@ -313,8 +318,8 @@ def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, 
         if "model" in settings:
             data.append(model_fingerprint(settings["model"]))
         facts = {"kind": "pretraining", "settings": settings, "data": data}
-        cell = Cell(f"pretraining-{of_family}", facts, {}, print)
-        found[argument] = replace(cell, run=partial(pretrain, given, folder / cell.key))
+        name = f"pretraining-{of_family}"
+        found[argument] = Cell(name, facts, {}, partial(pretrain, given, folder / cell_key(name, facts)))
     return found
 
 
