@@ -369,7 +369,9 @@ def fine_tune(
         words = [*COMMAND, "finetune", "--task", name, *data_flags(data_dir), "--seed", str(seed)]
         words += ["--output_dir", str(work / name), "--save_strategy", "no", "--disable_tqdm", "true"]
         words += ["--logging_strategy", "epoch"]  # the last one's loss tells whether the run trained
-        run([*words, *given, *flags, *uses_of(name, data_dir)])
+        words += [*given, *flags]
+        words += [f"--do_{use}" for use in scored_splits(name, data_dir)]
+        run(words)
         return read_json(work / name / "all_results.json")
 
     def about_training(task_loss: float | None) -> dict:
@@ -378,7 +380,7 @@ def fine_tune(
         # A sample of a data set may have fewer rows than the data set.
         return {"train_rows": len(rows), "training": training}
 
-    if not uses_of(task, data_dir):  # told before the training, not hours later
+    if not scored_splits(task, data_dir):  # told before the training, not hours later
         raise UserError(
             f"Task {task} has no labelled rows in {' and '.join(get_task(task).validation_splits)} to score a run on. "
             "Add them to the task's folder."
@@ -415,15 +417,12 @@ def fit_baseline(
 ) -> dict:
     """Scores a linear model on the splits that the fine-tuned models are scored on; no command is run."""
     of_task = get_task(task)
-    scored: list[str] = []
-    uses = uses_of(task, data_dir)
-    if "--do_eval" in uses:
-        scored += of_task.validation_splits
-    if "--do_predict" in uses:
-        scored += of_task.test_splits
-    splits = load_task(task, data_dir)
-    scored_splits = {name: splits[name] for name in scored}
-    return score_baseline(of_task, variant, load_training_rows(of_task, data_dir), scored_splits, settings, seed)
+    rows_of = load_task(task, data_dir)
+    scored = {}
+    for splits in scored_splits(task, data_dir).values():
+        for split in splits:
+            scored[split] = rows_of[split]
+    return score_baseline(of_task, variant, load_training_rows(of_task, data_dir), scored, settings, seed)
 
 
 def data_flags(data_dir: str | None) -> list[str]:
@@ -431,18 +430,18 @@ def data_flags(data_dir: str | None) -> list[str]:
 
 
 @cache
-def uses_of(name: str, data_dir: str | None) -> list[str]:
-    """The flags that score the task's labelled splits. GLUE hides its test labels."""
+def scored_splits(name: str, data_dir: str | None) -> dict[str, tuple[str, ...]]:
+    """The task's labelled splits by the use of `gpt1 finetune` that scores them. GLUE hides its test labels."""
     task = get_task(name)
-    uses = {"--do_eval": task.validation_splits}
+    splits_of = {"eval": task.validation_splits}
     if task.hub_path != "nyu-mll/glue":
-        uses["--do_predict"] = task.test_splits
+        splits_of["predict"] = task.test_splits
     rows_of = load_task(task, data_dir)
 
     def is_labelled(split: str) -> bool:
         return split in rows_of and are_all_labelled(rows_of[split], task.columns["label"])
 
-    return [flag for flag, splits in uses.items() if all(map(is_labelled, splits))]
+    return {use: splits for use, splits in splits_of.items() if all(map(is_labelled, splits))}
 
 
 def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str, dict[str, str]]:

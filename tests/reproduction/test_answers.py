@@ -13,7 +13,7 @@ from modeling_gpt1.reproduction.scores import resample
 @pytest.fixture
 def train(models, data_dir, tmp_path, monkeypatch):
     monkeypatch.setattr("modeling_gpt1.commands.finetune.run.end_processes", lambda trainer: None)
-    cells.uses_of.cache_clear()
+    cells.scored_splits.cache_clear()
 
     def run(task: str, name: str, *words: str):
         settings = ["--task", task, "--data_dir", str(data_dir), "--model", str(models[0]), "--do_train", "--do_eval"]
@@ -31,8 +31,8 @@ def test_a_split_whose_labels_are_hidden_is_not_scored(tmp_path, hidden):
     for task, of_test in (("scitail", hidden), ("mrpc", 1)):  # GLUE's own labels of MRPC's test split are there, too
         for split, label in (("validation", 0), ("test", of_test)):
             write_rows(tmp_path / task / f"{split}.jsonl", [{**row, "label": value} for value in (1, label)])
-        cells.uses_of.cache_clear()
-        assert cells.uses_of(task, str(tmp_path)) == ["--do_eval"]
+        cells.scored_splits.cache_clear()
+        assert cells.scored_splits(task, str(tmp_path)) == {"eval": ("validation",)}
 
 
 def test_the_evaluation_is_that_of_the_trainer(train, data_dir):

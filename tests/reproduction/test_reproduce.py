@@ -110,7 +110,7 @@ def reproduce(words: list[str]) -> int:
 @pytest.fixture
 def stand_ins(tmp_path, monkeypatch):
     """Gives a function that tells how the commands were called since it was last asked."""
-    cells_module.uses_of.cache_clear()
+    cells_module.scored_splits.cache_clear()
     folder = tmp_path / "scripts"
     folder.mkdir()
     (folder / "gpt1.py").write_text(GPT1)
