@@ -19,6 +19,7 @@ from tokenization.errors import UserError
 from tokenization.rows.labels import are_all_labelled
 from tokenization.rows.task_files import folder_with_files, folders_of_task, has_own_files
 
+from ..hub.card import as_list
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
 from ..training.arguments import SEED_OF_SCORED_ROWS
@@ -321,13 +322,6 @@ def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, 
         name = f"pretraining-{of_family}"
         found[argument] = Cell(name, facts, {}, partial(pretrain, given, folder / cell_key(name, facts)))
     return found
-
-
-def as_list(words: str | list[str] | None) -> list[str]:
-    """The words of a flag, which may be one or not given."""
-    if words is None:
-        return []
-    return [words] if isinstance(words, str) else words
 
 
 def with_models(arguments: ReproduceArguments, trained: dict[str, Cell], folder: Path) -> ReproduceArguments:

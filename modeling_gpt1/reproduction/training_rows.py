@@ -15,7 +15,7 @@ from tokenization import Task, load_task
 from tokenization.errors import UserError
 from tokenization.rows.traversals import TRAVERSALS
 
-from ..training.arguments import SEED_OF_SCORED_ROWS
+from ..training.arguments import SEED_OF_SCORED_ROWS, draw_places
 
 # The part that settings are chosen on: a fifth of the training rows, and no more than a thousand.
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.2, 1000
@@ -46,8 +46,7 @@ def drawn(rows: Dataset, settings: Mapping, use: str, seed: int) -> Dataset:
     if limit is None:
         return rows
     drawn_with = int(settings.get("data_seed", seed)) if use == "train" else SEED_OF_SCORED_ROWS
-    order = np.random.default_rng(drawn_with).permutation(len(rows))
-    return rows.select(np.sort(order[: int(limit)]))
+    return rows.select(draw_places(len(rows), int(limit), drawn_with))
 
 
 def cut(rows: Dataset, task: Task) -> tuple[Dataset, Dataset]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import TrainingArguments
 from transformers.hf_argparser import HfArg
@@ -192,6 +193,11 @@ def rows_per_update(args: TrainingArguments) -> int:
 
 # Of the rows to evaluate and to predict. It is not the run's: runs that are compared must be scored on the same rows.
 SEED_OF_SCORED_ROWS = 0
+
+
+def draw_places(num_rows: int, limit: int | None, seed: int) -> np.ndarray:
+    """All row indices, or `limit` of them drawn at random and sorted, so that a sorted file is sampled throughout."""
+    return np.sort(np.random.default_rng(seed).permutation(num_rows)[:limit])
 
 
 def seed_of_data(args: TrainingArguments) -> int:

@@ -25,12 +25,12 @@ from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.commands.entry import one_sentence
 from modeling_gpt1.commands.finetune import run as run_module
 from modeling_gpt1.commands.finetune.arguments import DataArguments, StartArguments, parse_columns
-from modeling_gpt1.commands.finetune.run import FineTuningRun, draw_places
+from modeling_gpt1.commands.finetune.run import FineTuningRun
 from modeling_gpt1.commands.rows import warn_of_majority
 from modeling_gpt1.commands.starts import parse_overrides
 from modeling_gpt1.families.gpt1 import GPT1Family
 from modeling_gpt1.storage.locking import writer_of_new_file
-from modeling_gpt1.training.arguments import SEED_OF_SCORED_ROWS
+from modeling_gpt1.training.arguments import SEED_OF_SCORED_ROWS, draw_places
 from tokenization import Task, TraversalCollator
 from tokenization.rows import files
 

@@ -9,10 +9,9 @@ from datasets import Dataset
 from support.files import write_rows
 from support.refusals import refusal
 
-from modeling_gpt1.commands.finetune.run import draw_places
 from modeling_gpt1.reproduction import training_rows
 from modeling_gpt1.reproduction.training_rows import cut, drawn, has_failed, loss_of_frequencies, loss_of_last_epoch
-from modeling_gpt1.training.arguments import SEED_OF_SCORED_ROWS
+from modeling_gpt1.training.arguments import SEED_OF_SCORED_ROWS, draw_places
 from tokenization import get_task, load_task
 
 RTE = get_task("rte")

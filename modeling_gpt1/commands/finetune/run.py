@@ -27,7 +27,7 @@ from ...families.opening import without_reports
 from ...families.probing import num_parameters
 from ...inference.predictions import describe_prediction, texts_and_label
 from ...storage.writing import atomic_file
-from ...training.arguments import SEED_OF_SCORED_ROWS, seed_of_data
+from ...training.arguments import SEED_OF_SCORED_ROWS, draw_places, seed_of_data
 from ...training.callbacks import readable
 from ...training.launch import check_launch, end_processes
 from ...training.measures import proposed_rate
@@ -520,11 +520,6 @@ class FineTuningRun:
             dataset_args=self.task.hub_config,
             dataset_split=splits[0] if len(splits) == 1 else None,
         )
-
-
-def draw_places(num_rows: int, limit: int | None, seed: int) -> np.ndarray:
-    """All row indices, or `limit` of them drawn at random and sorted, so that a sorted file is sampled throughout."""
-    return np.sort(np.random.default_rng(seed).permutation(num_rows)[:limit])
 
 
 def count_classes(rows: Dataset, task: Task) -> Counter:
