@@ -13,6 +13,7 @@ Shape legend: B rows, C sequences per row, T tokens.
 """
 
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
@@ -24,7 +25,7 @@ from ..errors import UserError
 from ..rows.traversals import ControlIds, Traversal, Traversed
 from ..text.control_tokens import encode_texts
 from ..text.conversations import WrittenChat
-from ..text.forms import FamilyForm
+from ..text.forms import any_word
 
 Texts = list[str]
 IdLists = list[list[int]]
@@ -116,17 +117,18 @@ def too_long(length: int, max_length: int) -> str:
 
 
 class OtherForm:
-    """Sequences in the form that another family's tokenizer gives to one text or a pair.
+    """Sequences in the form that another family's tokenizer gives to one text or a pair, cut and padded by it.
 
     Args:
-        tokenizer: one without control tokens.
+        tokenizer: one without control tokens that can pad.
         traversal: its name, for messages.
         kind: the traversal.
         max_length: maximum tokens of a sequence.
         both_orders: whether a pair is read in both orders.
 
     Raises:
-        ValueError: the traversal has more than two texts; as in `FamilyForm`.
+        ValueError: the traversal has more than two texts; the tokenizer has no padding token, or no tokens for text;
+            `max_length` has no room for the special tokens and one token of each text.
     """
 
     def __init__(
@@ -139,7 +141,22 @@ class OtherForm:
                 f"{num_texts} texts {', '.join(kind.roles)}. Pass a tokenizer with control tokens, or a traversal of "
                 "one or two texts."
             )
-        self.form = FamilyForm(tokenizer, num_texts, max_length)
+        if tokenizer.pad_token_id is None:
+            raise UserError(
+                f"{type(tokenizer).__name__} has no padding token, but batches are padded. Set its `pad_token`, for "
+                "example to its end-of-text token: `tokenizer.pad_token = tokenizer.eos_token`."
+            )
+        any_word(tokenizer)  # refuses one that has no tokens for text
+        self.num_special = tokenizer.num_special_tokens_to_add(pair=num_texts == 2)
+        needed = self.num_special + num_texts
+        if max_length < needed:
+            raise UserError(
+                f"`max_length` is {max_length}, but at least {needed} is needed with {type(tokenizer).__name__}: its "
+                "special tokens and one token of each text. Raise it."
+            )
+        special = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
+        self._not_text = {token: token_id for token, token_id in special if token_id != tokenizer.unk_token_id}
+        self.tokenizer = tokenizer
         self.kind = kind
         self.both_orders = both_orders
         self.num_before_choices = 1
@@ -153,21 +170,56 @@ class OtherForm:
         if choices:
             context, *question = texts
             texts = [context, *(" ".join([*question, choice]) for choice in choices)]
-        return [self.form.as_text(text) for text in texts]
+        return [self._as_text(text) for text in texts]
+
+    def _as_text(self, text: str) -> str:
+        """A text that has no special tokens: T5's vocabulary has `</s>` as a piece of text, also in full width."""
+        for token, token_id in self._not_text.items():
+            found = text
+            if token not in text and not text.isascii():
+                found = unicodedata.normalize("NFKC", text)
+            if token in found and token_id in encode_texts(self.tokenizer, [text])[0]:
+                text = found.replace(token, " ")
+        return text
 
     def longest(self, num_tokens: list[int]) -> int:
         """Tokens of a row's longest sequence before a cut."""
         if self.kind.has_choices:
             context, *choices = num_tokens
-            return context + max(choices) + self.form.num_special
-        return sum(num_tokens) + self.form.num_special
+            return context + max(choices) + self.num_special
+        return sum(num_tokens) + self.num_special
 
     def batch(
         self, rows: Sequence[Texts], max_length: int, pad_to_multiple_of: int | None
     ) -> tuple[dict[str, torch.Tensor], None]:
-        """What `FamilyForm.batch` gives: `input_ids`, `attention_mask` and so on, `[B, C, T]`."""
+        """`input_ids`, `attention_mask` and, if the tokenizer has segments, `token_type_ids`, each `[B, C, T]`.
+
+        Where the numbers of sequences differ, `choice_mask`, bool `[B, C]`, is False at an absent one. Its place
+        holds the row's first sequence: models need some token to attend to.
+        """
         examples = [self._sequences(texts) for texts in rows]
-        return self.form.batch(examples, max_length, pad_to_multiple_of), None
+        num_sequences = max(len(sequences) for sequences in examples)
+        flat: list[Texts] = []
+        for sequences in examples:
+            num_absent = num_sequences - len(sequences)
+            flat += sequences + [sequences[0]] * num_absent
+        # The first text of each sequence, then the second of each.
+        columns = [list(texts) for texts in zip(*flat, strict=True)]
+        encoding = self.tokenizer(
+            *columns,
+            split_special_tokens=True,
+            truncation=True,
+            max_length=max_length,
+            padding=True,
+            pad_to_multiple_of=pad_to_multiple_of,
+            return_attention_mask=True,
+            return_tensors="pt",
+        )
+        batch = {name: ids.unflatten(0, (len(examples), num_sequences)) for name, ids in encoding.items()}
+        num_present = torch.tensor([len(sequences) for sequences in examples])
+        if (num_present < num_sequences).any():
+            batch["choice_mask"] = torch.arange(num_sequences) < num_present[:, None]
+        return batch, None
 
     def _sequences(self, texts: Texts) -> list[Texts]:
         if self.kind.has_choices:

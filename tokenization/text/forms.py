@@ -1,25 +1,20 @@
-"""Other families: GPT-1's BPE with the special tokens of BERT, RoBERTa, ALBERT or BART, and the form of any tokenizer.
+"""Other families: GPT-1's BPE with the special tokens of BERT, RoBERTa, ALBERT or BART.
 
 GPT-1 reads sequences with control tokens. Models of other families read what their tokenizer writes around one text or
-a pair, such as BERT's `[CLS] a [SEP] b [SEP]`, with its segments (`token_type_ids`), cut and padded by it. Sources of
-the forms: section 3.1 of "BERT" (Devlin et al. 2019, https://arxiv.org/abs/1810.04805), which ALBERT shares;
-`RobertaTokenizer` and `BartTokenizer` of transformers.
-
-Shape legend: B examples, C sequences per example, T tokens.
+a pair, such as BERT's `[CLS] a [SEP] b [SEP]`, with its segments (`token_type_ids`). Sources of the forms: section 3.1
+of "BERT" (Devlin et al. 2019, https://arxiv.org/abs/1810.04805), which ALBERT shares; `RobertaTokenizer` and
+`BartTokenizer` of transformers.
 """
 
 import json
-import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-import torch
 from tokenizers import Tokenizer, processors
 from transformers import PreTrainedTokenizerBase, TokenizersBackend
 
 from ..errors import UserError
-from .control_tokens import encode_texts, keep_text_as_text
+from .control_tokens import keep_text_as_text
 from .tokenization_gpt1 import GPT1Tokenizer
 
 FAMILY_TOKENS = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
@@ -44,84 +39,6 @@ class Template:
 _BERT = Template("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", has_segments=True)
 _ROBERTA = Template("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B [SEP]", has_segments=False)
 TEMPLATES = {"bert": _BERT, "albert": _BERT, "roberta": _ROBERTA, "bart": _ROBERTA}
-
-
-class FamilyForm:
-    """Makes batches of examples in the form of a tokenizer.
-
-    Args:
-        tokenizer: any tokenizer that can pad.
-        num_texts: texts of a sequence: 1, or 2 for a pair.
-        max_length: maximum tokens of a sequence.
-
-    Raises:
-        ValueError: the tokenizer has no padding token, or no tokens for text; `max_length` has no room for the special
-            tokens and one token of each text.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, num_texts: int, max_length: int):
-        if tokenizer.pad_token_id is None:
-            raise UserError(
-                f"{type(tokenizer).__name__} has no padding token, but batches are padded. Set its `pad_token`, for "
-                "example to its end-of-text token: `tokenizer.pad_token = tokenizer.eos_token`."
-            )
-        any_word(tokenizer)
-        self.tokenizer = tokenizer
-        self.num_special = tokenizer.num_special_tokens_to_add(pair=num_texts == 2)
-        needed = self.num_special + num_texts
-        if max_length < needed:
-            raise UserError(
-                f"`max_length` is {max_length}, but at least {needed} is needed with {type(tokenizer).__name__}: its "
-                "special tokens and one token of each text. Raise it."
-            )
-        special = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
-        self._not_text = {token: token_id for token, token_id in special if token_id != tokenizer.unk_token_id}
-
-    def as_text(self, text: str) -> str:
-        """A text that has no special tokens: T5's vocabulary has `</s>` as a piece of text, also in full width."""
-        for token, token_id in self._not_text.items():
-            found = text
-            if token not in text and not text.isascii():
-                found = unicodedata.normalize("NFKC", text)
-            if token in found and token_id in encode_texts(self.tokenizer, [text])[0]:
-                text = found.replace(token, " ")
-        return text
-
-    def batch(
-        self, examples: Sequence[list[list[str]]], max_length: int, pad_to_multiple_of: int | None
-    ) -> dict[str, torch.Tensor]:
-        """`input_ids`, `attention_mask` and, if the tokenizer has segments, `token_type_ids`, each `[B, C, T]`.
-
-        Where the numbers of sequences differ, `choice_mask`, bool `[B, C]`, is False at an absent one. Its place
-        holds the example's first sequence: models need some token to attend to.
-
-        Args:
-            examples: the sequences of each, as one text or a pair.
-            max_length: maximum tokens of a sequence.
-            pad_to_multiple_of: the padded length is rounded up to a multiple of this.
-        """
-        num_sequences = max(len(sequences) for sequences in examples)
-        flat: list[list[str]] = []
-        for sequences in examples:
-            num_absent = num_sequences - len(sequences)
-            flat += sequences + [sequences[0]] * num_absent
-        # The first text of each sequence, then the second of each.
-        columns = [list(texts) for texts in zip(*flat, strict=True)]
-        encoding = self.tokenizer(
-            *columns,
-            split_special_tokens=True,
-            truncation=True,
-            max_length=max_length,
-            padding=True,
-            pad_to_multiple_of=pad_to_multiple_of,
-            return_attention_mask=True,
-            return_tensors="pt",
-        )
-        batch = {name: ids.unflatten(0, (len(examples), num_sequences)) for name, ids in encoding.items()}
-        num_present = torch.tensor([len(sequences) for sequences in examples])
-        if (num_present < num_sequences).any():
-            batch["choice_mask"] = torch.arange(num_sequences) < num_present[:, None]
-        return batch
 
 
 def any_word(tokenizer: PreTrainedTokenizerBase) -> str:
