@@ -112,7 +112,7 @@ class DataArguments:
             self.check_source()
         self.check_data_set()
         self.check_validation()
-        parse_columns(self.columns)
+        self.column_of_role = parse_columns(self.columns)
 
     def traversal_of_task(self) -> str:
         task = get_task(self.task)
@@ -176,22 +176,22 @@ class DataArguments:
             split = "train"
         return self.files.get(split, f"split {split!r}")
 
-    def complete(self, config: PreTrainedConfig, is_training: bool) -> dict[str, str | list[str]]:
-        """Column by role of the user's own data. A fine-tuned model supplies roles that the arguments leave out."""
+    def take_from_model(self, config: PreTrainedConfig, is_training: bool) -> None:
+        """Sets what the arguments leave out about the user's own data by a fine-tuned model: traversal and columns.
+
+        A model of the same traversal that is not trained also decides whether numbers are predicted.
+        """
         self.traversal = self.traversal or config.traversal
-        is_same = self.traversal == config.traversal
-        if is_same and not is_training and is_regression(config):
-            self.regression = True
-        columns = parse_columns(self.columns)
-        if is_same:
-            columns = {**(config.columns or {}), **columns}
-        if self.traversal is None or not columns:
+        if self.traversal == config.traversal:
+            self.column_of_role = {**(config.columns or {}), **self.column_of_role}
+            if not is_training and is_regression(config):
+                self.regression = True
+        if self.traversal is None or not self.column_of_role:
             missing = "columns" if self.traversal else "traversal"
             raise UserError(
                 f"--{missing} is missing. Your own data needs --traversal, one of {', '.join(TRAVERSALS)}, and a "
                 "column for each role, such as --columns text=review label=stars."
             )
-        return columns
 
 
 def as_share(validation_split: str) -> float | None:

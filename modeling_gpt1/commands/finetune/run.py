@@ -217,14 +217,14 @@ class FineTuningRun:
             self.task = replace(self.task, metrics=(self.data_args.metric_name,))
 
     def load_own_data(self) -> tuple[Task, DatasetDict]:
-        columns = self.data_args.complete(self.config, self.args.do_train)
+        self.data_args.take_from_model(self.config, self.args.do_train)
         files = self.data_args.files if self.data_args.dataset_name is None else self.splits_of_the_hub()
         # A model that this run does not train keeps its own classes.
         label_names = None if self.args.do_train else list(self.config.id2label.values())
         return load_files(
             files,
             self.data_args.traversal,
-            columns,
+            self.data_args.column_of_role,
             label_names=label_names,
             regression=self.data_args.regression,
             num_labels=self.data_args.num_labels,
