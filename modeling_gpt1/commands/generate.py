@@ -11,6 +11,7 @@ space that it needs behind its prompt: both put together are the text. See docs/
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -158,31 +159,37 @@ def read_persona(args: GenerationArguments) -> list[dict[str, str]]:
 
 def chat(model, tokenizer, messages: list[dict[str, str]], args: GenerationArguments) -> None:
     """Answers messages from the terminal until an empty line or the end of the input."""
-    print("Type a message; an empty line quits.")
     messages = list(messages)
-    try:
-        while sys.stdin is not None and (text := read_line()):
-            messages.append({"role": "user", "content": text})
-            try:
-                (reply,) = reply_to(model, tokenizer, messages, **args.generation)
-            except UserError as error:  # a message that is too long
-                messages.pop()
-                print(error)
-            else:
-                messages.append({"role": "assistant", "content": reply})
-                print(reply)
-    except EOFError:
-        print()
+    for text in typed_lines("Type a message; an empty line quits."):
+        messages.append({"role": "user", "content": text})
+        try:
+            (reply,) = reply_to(model, tokenizer, messages, **args.generation)
+        except UserError as error:  # a message that is too long
+            messages.pop()
+            print(error)
+        else:
+            messages.append({"role": "assistant", "content": reply})
+            print(reply)
 
 
-def read_line() -> str:
-    """A line from the terminal."""
-    try:
-        return input("> ")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"The input is not text in {error.encoding}: {error.reason}. Write it in that encoding."
-        ) from error
+def typed_lines(invitation: str) -> Iterator[str]:
+    """Prints an invitation, then gives the lines of the terminal until an empty one or the end of the input."""
+    print(invitation)
+    if sys.stdin is None:  # closed
+        return
+    while True:
+        try:
+            line = input("> ")
+        except EOFError:
+            print()
+            return
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"The input is not text in {error.encoding}: {error.reason}. Write it in that encoding."
+            ) from error
+        if not line:
+            return
+        yield line
 
 
 def check_talks(model: str, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -195,17 +202,13 @@ def check_talks(model: str, tokenizer: PreTrainedTokenizerBase) -> None:
 
 def talk(model, tokenizer, args: GenerationArguments) -> None:
     """Reads prompts from the terminal until an empty line or the end of the input."""
-    print("Type a text to continue; an empty line quits.")
-    try:
-        while sys.stdin is not None and (prompt := read_line()):
-            try:
-                (texts,) = continue_prompts(model, tokenizer, [prompt], **args.generation)
-            except UserError as error:  # a prompt that is too long
-                print(error)
-            else:
-                print("\n".join(text.lstrip(" ") for text in texts))
-    except EOFError:
-        print()
+    for prompt in typed_lines("Type a text to continue; an empty line quits."):
+        try:
+            (texts,) = continue_prompts(model, tokenizer, [prompt], **args.generation)
+        except UserError as error:  # a prompt that is too long
+            print(error)
+        else:
+            print("\n".join(text.lstrip(" ") for text in texts))
 
 
 def write_texts(model, tokenizer, prompts: list[str], args: GenerationArguments) -> None:
