@@ -34,8 +34,9 @@ WORD = re.compile(r"\w+|[^\w\s]")
 def baselines_of(task: Task) -> tuple[str, ...]:
     """Those that a task has: the last text alone is a part of the input where the texts have an order."""
     traversal = TRAVERSALS[task.traversal]
-    is_ordered = traversal.has_choices or traversal.num_sequences == 1
-    return BASELINES if is_ordered and len(traversal.roles) > 1 else BASELINES[:1]
+    if traversal.is_symmetric or len(traversal.roles) == 1:
+        return BASELINES[:1]
+    return BASELINES
 
 
 # ---- Features
@@ -87,8 +88,7 @@ class Inputs:
         traversal = TRAVERSALS[self.task.traversal]
         if self.last_alone or len(traversal.roles) == 1:
             return features_of_text
-        is_ordered = traversal.has_choices or traversal.num_sequences == 1
-        return partial(features_of_pair, is_ordered=is_ordered)
+        return partial(features_of_pair, is_ordered=not traversal.is_symmetric)
 
     def examples(self, row: Mapping) -> list:
         """The inputs of a row, one for each choice; texts, or pairs of the context and the last text."""
