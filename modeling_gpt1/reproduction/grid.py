@@ -291,7 +291,7 @@ def write_reports(
             f"command that ran them, or pass --config {store.folder / 'reproduce_run.yaml'} --only_report true for "
             "those of the latest."
         )
-    if is_empty and store.place("", "report.json").is_file():
+    if is_empty and (store.folder / "report.json").is_file():
         return f"No cell is finished, so {store.folder / 'report.html'} is left as it is."
     unfinished = [
         {**cell.facts, **cell.about, "reason": store.failures.get(cell.key, "not run yet").splitlines()[0]}
@@ -318,9 +318,9 @@ def write_reports(
         commands=[shlex.join(command)],
         tuning=[tuning.describe() for tuning in tunings],
     )
-    write_finished_cells(store.place("", "cells.json.gz"), finished)
-    write_atomically(store.place("", "report.html"), page(report))
-    write_json(store.place("", "report.json"), report)
+    write_finished_cells(store.folder / "cells.json.gz", finished)
+    write_atomically(store.folder / "report.html", page(report))
+    write_json(store.folder / "report.json", report)
     total = len(finished) + len(unfinished)
     told = f"{store.folder / 'report.html'} and report.json cover {len(finished)} of {total} cells."
     if waiting:

@@ -21,6 +21,7 @@ from tokenization.wording import counted
 from ..families import family_of_checkpoint
 from ..inference.devices import accelerator_name
 from ..storage.reading import checksum_of_file
+from ..storage.writing import atomic_file
 
 # The files of a model's folder that decide how it behaves.
 MODEL_FILES = ("config.json", "tokenizer*.json", "vocab.json", "merges.txt", "*.safetensors", "pytorch_model*.bin")
@@ -116,9 +117,8 @@ def read_json(path: Path) -> dict:
 def write_finished_cells(path: Path, cells: list[dict]) -> None:
     """Writes the cells of a report, compressed; the same cells give the same bytes."""
     text = json.dumps(cells, ensure_ascii=False)
-    partial = path.with_name(f"_{path.name}.{os.getpid()}")
-    partial.write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
-    partial.replace(path)
+    with atomic_file(path) as file:
+        file.buffer.write(gzip.compress(text.encode("utf-8"), mtime=0))
 
 
 def read_finished_cells(path: str | Path) -> list[dict]:
