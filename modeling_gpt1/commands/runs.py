@@ -89,8 +89,13 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
 
 def check_no_results(args: TrainingArguments) -> None:
     """Checks that a run that does not train replaces no results of an earlier one."""
-    written = ("eval_", "confusion_matrix") * args.do_eval + ("predict_", "predictions") * args.do_predict
-    found = [name for name in RESULTS if name.startswith(written) and Path(args.output_dir, name).is_file()]
+    beginnings: list[str] = []
+    if args.do_eval:
+        beginnings += ("eval_", "confusion_matrix")
+    if args.do_predict:
+        beginnings += ("predict_", "predictions")
+    written = [name for name in RESULTS if name.startswith(tuple(beginnings))]
+    found = [name for name in written if Path(args.output_dir, name).is_file()]
     if found:
         raise UserError(
             f"--output_dir {args.output_dir} has {' and '.join(found[:2])} of an earlier run, which would be "
@@ -129,13 +134,17 @@ def as_texts(value: Any) -> list[str]:
     return [str(item) for item in (value if isinstance(value, list) else [value])]
 
 
-def names_in(path: str, has_name: bool = False) -> tuple[str, ...]:
+def names_in(text: str, has_name: bool) -> tuple[str, ...]:
     """The last name of a path; of a pattern, such as `books/*.txt`, also its folder's; the name before it, as in
     `en=books/en`, where it has one.
     """
-    name, _, path = path.partition("=") if has_name else ("", "", path)
-    parts = Path(path).parts
-    return (name, *(parts[-2:] if has_magic(Path(path).name) else parts[-1:]))
+    name, path = "", Path(text)
+    if has_name:
+        name, _, after = text.partition("=")
+        path = Path(after)
+    if has_magic(path.name):
+        return (name, *path.parts[-2:])
+    return (name, *path.parts[-1:])
 
 
 def check_reporters(args: TrainingArguments) -> None:
@@ -259,7 +268,7 @@ def warn_of_warm_up(args: TrainingArguments, state: TrainerState) -> None:
         )
 
 
-def use_readable_log(trainer: Trainer, evaluated: str = "") -> None:
+def use_readable_log(trainer: Trainer, evaluated: str) -> None:
     for callback in (transformers.ProgressCallback, transformers.PrinterCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(ReadableLog(evaluated))

@@ -42,7 +42,7 @@ def make_sampling_trainer(folder, callbacks=(), batch_size=4, dropout=0.1, **arg
 
 def test_a_line_for_each_log(tmp_path, caplog, capsys):
     trainer = make_sampling_trainer(tmp_path, max_steps=2, eval_strategy="steps", eval_steps=1, logging_steps=1)
-    use_readable_log(trainer)
+    use_readable_log(trainer, "")
     with caplog.at_level(logging.INFO, callbacks.__name__):
         trainer.train()
         trainer.evaluate()
