@@ -188,19 +188,20 @@ class WordEdges:
         self.ends: frozenset[int] = frozenset(index for token, index in tokens.items() if token.endswith("</w>"))
         going_on = [token.startswith("##") for token in tokens]
         beginning = [token.startswith(("Ġ", "▁")) for token in tokens]
+        blanks: set[int] = set()
         if self.ends:
             begins = [False] * len(tokens)
         elif sum(going_on) > sum(beginning):  # a few tokens of any vocabulary may begin with either mark
             begins = [not is_rest for is_rest in going_on]
-        else:
-            begins = beginning if any(beginning) else [True] * len(tokens)
-        self.begins: frozenset[int] = frozenset(
-            index for index, does_begin in zip(tokens.values(), begins, strict=True) if does_begin
-        )
-        if begins is beginning:  # a byte-level line end or tab is a word of its own
+        elif any(beginning):
+            begins = beginning
+            # A byte-level line end or tab is a word.
             blanks = {index for token, index in tokens.items() if token and set(token) <= BYTE_LEVEL_BLANKS}
-            self.begins |= blanks
-            self.ends |= blanks
+        else:
+            begins = [True] * len(tokens)
+        beginnings = {index for index, does_begin in zip(tokens.values(), begins, strict=True) if does_begin}
+        self.begins: frozenset[int] = frozenset(beginnings | blanks)
+        self.ends |= blanks
 
     def words_of(self, ids: list[int]) -> list[list[int]]:
         """The places of the tokens of each word."""
