@@ -36,8 +36,14 @@ from .trainer_flags import TRAINER_HELP
 MODEL_FLAGS = ("model", "models", "lstm_model", "tokenizer_name", "folder", "source")
 # The least value of a flag, where a library would silently take less, or fail with a traceback.
 AT_LEAST_0 = (
-    *("learning_rate", "weight_decay", "num_shots", "num_fewshot", "seed", "data_seed"),
-    *("temperature", "top_k"),
+    "learning_rate",
+    "weight_decay",
+    "num_shots",
+    "num_fewshot",
+    "seed",
+    "data_seed",
+    "temperature",
+    "top_k",
 )
 AT_LEAST_1 = (
     "batch_size",

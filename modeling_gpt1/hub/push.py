@@ -22,18 +22,42 @@ from tokenization.errors import UserError
 
 logger = logging.get_logger(__name__)
 
-# Pickles run code when they are opened. A run's pickles, such as the optimizer's state in checkpoints, also hold paths
-# of this machine. NumPy's files can hold pickles too. Names that begin with "_" are of unfinished files, with ".env"
-# of files with tokens. TensorBoard's event files have this machine's name in theirs, and a run's settings its folders.
-# The predictions of an evaluation hold its texts, which the user may not want to publish.
 NEVER_PUSHED = (
-    *("_*", "*/_*"),
-    *("checkpoint-*", "*/checkpoint-*", "chck_*/*"),  # the latter have branches of their own
-    *(".env*", "*/.env*", ".netrc", "*/.netrc", "*.metadata"),
-    *("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib", "*.npy", "*.npz"),
-    *("*.pth.*", "*.pkl.*", "*.dill", "*.p", "*.h5", "*.env"),
+    # Unfinished files.
+    "_*",
+    "*/_*",
+    # Checkpoints, whose pickles hold paths of this machine. Those of numbers of words have branches of their own.
+    "checkpoint-*",
+    "*/checkpoint-*",
+    "chck_*/*",
+    # Files with tokens or passwords.
+    ".env*",
+    "*/.env*",
+    "*.env",
+    ".netrc",
+    "*/.netrc",
+    # Pickles, which run code when they are opened, and files that can hold them.
+    "*.bin",
+    "*.pt",
+    "*.pth",
+    "*.pth.*",
+    "*.pkl",
+    "*.pkl.*",
+    "*.pickle",
+    "*.p",
+    "*.ckpt",
+    "*.joblib",
+    "*.dill",
+    "*.h5",
+    "*.npy",
+    "*.npz",
+    "*.metadata",  # of a checkpoint in shards
+    # TensorBoard's files, whose names have this machine's in them.
     "*events.out.tfevents.*",
-    *("*run.yaml", "*_run-*.yaml"),
+    # A run's settings, with folders of this machine.
+    "*run.yaml",
+    "*_run-*.yaml",
+    # The predictions of an evaluation hold its texts, which the user may not want to publish.
     "*eval_predictions*.jsonl",
 )
 MODEL = ("model.safetensors", "model-?????-of-?????.safetensors", "model.safetensors.index.json")

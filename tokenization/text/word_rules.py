@@ -49,10 +49,20 @@ PLAIN = {
     "...": "\u2026",
     "\n": "\r\u2028\u2029",
     " ": "\t\f\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000",
+    "ij": "\u0132\u0133",
+    "\u02bcn": "\u0149",
+    "d\u017e": "\u01c4\u01c5\u01c6",
+    "lj": "\u01c7\u01c8\u01c9",
+    "nj": "\u01ca\u01cb\u01cc",
+    "dz": "\u01f1\u01f2\u01f3",
+    "ff": "\ufb00",
+    "fi": "\ufb01",
+    "fl": "\ufb02",
+    "ffi": "\ufb03",
+    "ffl": "\ufb04",
+    "\u017ft": "\ufb05",
+    "st": "\ufb06",
 }
-PLAIN |= {"ij": "\u0132\u0133", "\u02bcn": "\u0149", "d\u017e": "\u01c4\u01c5\u01c6", "lj": "\u01c7\u01c8\u01c9"}
-PLAIN |= {"nj": "\u01ca\u01cb\u01cc", "dz": "\u01f1\u01f2\u01f3"}
-PLAIN |= dict(zip("ff fi fl ffi ffl \u017ft st".split(), "\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06", strict=True))
 REMOVED = [*range(0x01, 0x09), 0x0B, *range(0x0E, 0x20), 0x7F, *range(0x206A, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFD)]
 REMOVED_BY_TABLE = "\x01"
 # Not in the table: a zero byte would end its texts, and a terminal's colour codes are longer than a character.
