@@ -11,6 +11,7 @@ the personas of other rows, hits@1 falls to chance. The default is a small new m
 import math
 import random
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from transformers import EvalPrediction, HfArgumentParser, set_seed
 
@@ -19,19 +20,50 @@ from tokenization import GPT1Tokenizer, TraversalCollator, add_speaker_tokens, o
 
 NUM_CANDIDATES = 4
 COLUMNS = {"context": "messages", "choices": "candidates", "label": "label"}
-# A question, the fact of a persona that answers it, the reply, and the words that may stand in both.
-TOPICS = (
-    ("where do you live ?", "i live in {} .", "my home is in {} .", "paris london rome berlin vienna dublin"),
-    ("do you have a pet ?", "i have a {} .", "yes , a {} .", "dog cat horse parrot rabbit mouse"),
-    ("what do you drink ?", "i drink {} .", "i always take {} .", "tea coffee wine beer milk water"),
-    ("what is your work ?", "i am a {} .", "they call me a {} .", "doctor farmer soldier sailor lawyer teacher"),
-)
-NEW_MODEL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 96}
-NEW_MODEL |= {"do_layer_norm_before": True, "initializer_range": 0.1}
-NEW_MODEL |= dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop", "classifier_dropout"), 0.0)
-TRAINING = {"num_train_epochs": 1, "per_device_train_batch_size": 32, "learning_rate": 3e-3, "warmup_steps": 30}
-# lm_loss is a mean over the candidates, and only the right one has targets: λ = 4 weighs its mean by 1.
-TRAINING |= {"adam_beta2": 0.98, "lm_coef": NUM_CANDIDATES, "save_strategy": "no", "logging_steps": 50}
+
+
+class Topic(NamedTuple):
+    """A question, the fact of a persona that answers it, the reply, and the words that may stand in both."""
+
+    question: str
+    fact: str
+    reply: str
+    words: list[str]
+
+
+HOMES = ["paris", "london", "rome", "berlin", "vienna", "dublin"]
+PETS = ["dog", "cat", "horse", "parrot", "rabbit", "mouse"]
+DRINKS = ["tea", "coffee", "wine", "beer", "milk", "water"]
+JOBS = ["doctor", "farmer", "soldier", "sailor", "lawyer", "teacher"]
+TOPICS = {
+    "home": Topic("where do you live ?", "i live in {} .", "my home is in {} .", HOMES),
+    "pet": Topic("do you have a pet ?", "i have a {} .", "yes , a {} .", PETS),
+    "drink": Topic("what do you drink ?", "i drink {} .", "i always take {} .", DRINKS),
+    "job": Topic("what is your work ?", "i am a {} .", "they call me a {} .", JOBS),
+}
+NEW_MODEL = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 96,
+    "do_layer_norm_before": True,
+    "initializer_range": 0.1,
+    "embd_pdrop": 0.0,
+    "resid_pdrop": 0.0,
+    "attn_pdrop": 0.0,
+    "classifier_dropout": 0.0,
+}
+TRAINING = {
+    "num_train_epochs": 1,
+    "per_device_train_batch_size": 32,
+    "learning_rate": 3e-3,
+    "warmup_steps": 30,
+    "adam_beta2": 0.98,
+    # lm_loss is a mean over the candidates, and only the right one has targets: λ = 4 weighs its mean by 1.
+    "lm_coef": NUM_CANDIDATES,
+    "save_strategy": "no",
+    "logging_steps": 50,
+}
 
 
 @dataclass
@@ -45,17 +77,18 @@ class Arguments:
 
 def make_row(draw: random.Random) -> dict:
     """A persona, up to three answered questions, and another question with its candidates."""
-    topics = draw.sample(TOPICS, len(TOPICS))
-    asked = topics[: draw.randint(1, len(topics))]
-    known = topics[: draw.randint(len(asked), len(topics))]
-    values = {topic: draw.choice(topic[-1].split()) for topic in known}
-    facts = [topic[1].format(values[topic]) for topic in draw.sample(known, len(known))]
+    names = draw.sample(list(TOPICS), len(TOPICS))
+    asked = names[: draw.randint(1, len(names))]
+    known = names[: draw.randint(len(asked), len(names))]
+    words = {name: draw.choice(TOPICS[name].words) for name in known}
+    facts = [TOPICS[name].fact.format(words[name]) for name in draw.sample(known, len(known))]
     messages = [{"role": "system", "content": " ".join(facts)}]
-    for topic in asked:
-        messages.append({"role": "user", "content": topic[0]})
-        messages.append({"role": "assistant", "content": topic[2].format(values[topic])})
+    for name in asked:
+        messages.append({"role": "user", "content": TOPICS[name].question})
+        messages.append({"role": "assistant", "content": TOPICS[name].reply.format(words[name])})
     gold = messages.pop()["content"]
-    replies = [asked[-1][2].format(word) for word in asked[-1][-1].split()]
+    last = TOPICS[asked[-1]]
+    replies = [last.reply.format(word) for word in last.words]
     wrong = [reply for reply in replies if reply != gold]
     candidates = draw.sample([gold, *draw.sample(wrong, NUM_CANDIDATES - 1)], NUM_CANDIDATES)
     return {"messages": messages, "candidates": candidates, "label": candidates.index(gold)}

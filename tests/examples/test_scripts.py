@@ -23,7 +23,7 @@ from tokenization import open_tokenizer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = ("dialogue", "finetune_own_file", "finetune_task", "pretrain", "prompted_generation", "score")
-LONGEST = {"dialogue": 120}  # lines, of the one that makes its world
+LONGEST = {"dialogue": 160}  # lines, of the one that makes its world
 OTHERS = {"prompted_generation": ("sacrebleu", "rouge_score")}  # packages that a script needs besides
 QUICK = ["--use_cpu", "--disable_tqdm", "true", "--save_strategy", "no", "--report_to", "none", "--max_steps", "2"]
 
