@@ -11,11 +11,11 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
-from importlib.metadata import distributions
 
 import torch
 from transformers.hf_argparser import HfArg
 
+from ..hub.card import version_of
 from ..inference.devices import accelerator_name, default_device
 from .arguments import parser_of
 
@@ -89,11 +89,8 @@ def report_environment() -> None:
     print(f"- Python: {platform.python_version()}")
     print(f"- devices: {describe_devices()}")
     print(f"- threads: {torch.get_num_threads()} of {os.cpu_count()} cores; CUDA of torch: {torch.version.cuda}")
-    # Of two on the path, the first is imported.
-    found = [one for one in distributions() if one.metadata["Name"]]  # what pip has not finished has no name
-    installed = {as_name(one.name): one.version for one in reversed(found)}
     for name in PACKAGES:
-        print(f"- {name}: {installed.get(as_name(name), 'not installed')}")
+        print(f"- {name}: {version_of(name) or 'not installed'}")
 
 
 def describe_devices() -> str:
@@ -101,8 +98,3 @@ def describe_devices() -> str:
     if device.type == "cpu":
         return device.type
     return f"{torch.accelerator.device_count()} × {device.type} ({accelerator_name()})"
-
-
-def as_name(text: str) -> str:
-    """The name of a distribution in its one normal spelling."""
-    return text.lower().replace("_", "-")

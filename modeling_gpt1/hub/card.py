@@ -217,10 +217,18 @@ def versions() -> str:
     """Versions of what the run used; a checkout that was not installed has none of its own."""
     found = []
     for name in ("gpt1-hf", "transformers", "torch", "tokenizers", "datasets"):
-        installed = next(iter(metadata.distributions(name=name)), None)
-        if installed is not None:
-            found.append(f"{name} {installed.version}")
+        version = version_of(name)
+        if version is not None:
+            found.append(f"{name} {version}")
     return ", ".join([*found, f"Python {platform.python_version()}"])
+
+
+def version_of(package: str) -> str | None:
+    """The version of an installed package; None if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def cell(text: str) -> str:
