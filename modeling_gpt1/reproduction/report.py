@@ -6,8 +6,8 @@ fonts, and there is no script.
 Source: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), tables 2 to 5, figure 2.
 """
 
+import datetime
 from collections.abc import Mapping, Sequence
-from datetime import date
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -19,30 +19,39 @@ from .published import PAPER_URL
 from .tables import TITLES, Cells, describe_table, plain
 
 
-def build_report(cells: Sequence[Mapping], unfinished: Sequence[Mapping] = (), **about) -> dict:
+def build_report(
+    cells: Sequence[Mapping],
+    unfinished: Sequence[Mapping] = (),
+    *,
+    title: str,
+    models: Sequence[Mapping] = (),
+    environment: Mapping | None = None,
+    commands: Sequence[str] = (),
+    tuning: Sequence[Mapping] = (),
+    date: str | None = None,
+) -> dict:
     """The content of report.json.
 
     Args:
         cells, unfinished: the finished and the missing cells, as [`Cells`] takes them.
-        about: `title`, `date`, `environment` (machine and versions), `commands` (as they were typed), `tuning` (the
-            trials of each condition and the chosen one), and `models`, of each its `name`, `parameters`, `config` (its
-            sizes) and `pretraining`, the Transformer first.
+        title: the heading.
+        models: of each its `name`, `parameters`, `config` (its sizes) and `pretraining`, the Transformer first.
+        environment: machine and versions.
+        commands: as they were typed.
+        tuning: the trials of each condition, and the chosen one.
+        date: `2018-06-11`. Default: today.
     """
-    about = {
-        "date": date.today().isoformat(),
-        "environment": {},
-        "models": [],
-        "commands": [],
-        "tuning": [],
-        **about,
-    }
-    models = about["models"]
     found = Cells(cells, unfinished, models[0]["config"].get("num_hidden_layers", 12) if models else 12)
     figures = [figure_2_left(found), figure_2_right(found)]
-    if about["tuning"]:
-        figures.append(tuning_curves(about["tuning"]))
+    if tuning:
+        figures.append(tuning_curves(tuning))
     return {
-        **about,
+        "title": title,
+        "date": date or datetime.date.today().isoformat(),
+        "environment": environment or {},
+        "models": list(models),
+        "commands": list(commands),
+        "tuning": list(tuning),
         "settings": {"seeds": sorted({cell["seed"] for cell in found.fine_tuning}), **found.common},
         "measured": {
             "fine_tuning_runs": sum(cell["kind"] == "fine_tuning" for cell in cells),

@@ -76,7 +76,7 @@ def test_a_guide_has_no_table_of_measurements(page):
 
 def effects_of_answers(report: dict, cells: list[dict]) -> list[list]:
     """The differences and both ends of their intervals, computed from the kept answers."""
-    effects = build_report(cells, models=report["models"])["effects"]
+    effects = build_report(cells, title="", models=report["models"])["effects"]
     return [[effect["difference"], *effect["interval"]] for effect in effects]
 
 
