@@ -38,7 +38,7 @@ class TrainingArguments(GPT1PretrainingArguments):
     """The paper's arguments, except for what a small model and a small corpus need."""
 
     per_device_train_batch_size: int = field(default=8, metadata={"help": "Blocks per device and micro-batch."})
-    num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the corpus."})
+    num_train_epochs: float = field(default=1.0, metadata={"help": "Epochs over the corpus."})
     warmup_steps: float = field(default=0.05, metadata={"help": "A fraction of all updates, or their number."})
 
 

@@ -90,7 +90,7 @@ class DemoArguments:
     pretraining_updates: int = field(default=1800, metadata={"help": "Optimizer steps of pre-training."})
     train_rows: int = field(default=600, metadata={"help": "Labelled training rows per task."})
     test_rows: int = field(default=400, metadata={"help": "Labelled test rows per task."})
-    finetuning_epochs: int = field(default=8, metadata={"help": "Passes over the labelled training rows."})
+    finetuning_epochs: int = field(default=8, metadata={"help": "Epochs over the labelled training rows."})
 
 
 def make_config(args: DemoArguments, vocab_size: int) -> GPT1Config:

@@ -21,7 +21,7 @@ REQUESTS = [
 
 @dataclass
 class Arguments:
-    """Which model to ask, and what."""
+    """Which model to score, and on what."""
 
     model: str = field(default="openai-community/openai-gpt", metadata={"help": "Folder, hub id, or gpt1-novels."})
     task: str | None = field(default=None, metadata={"help": "cola, sst2, race, story_cloze or dpr. Default: none."})

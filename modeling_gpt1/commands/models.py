@@ -35,7 +35,7 @@ class OpenedModel:
     model: str | None = HfArg(default=None, help="Model: a folder, a hub id or gpt1-novels.")
     revision: str | None = HfArg(default=None, help="Branch of the model on the hub, or a checkpoint in its folder.")
     device: str | None = HfArg(default=None, help="Device, such as cpu or cuda. Default: an accelerator, or the CPU.")
-    asked_model: str | None = field(default=None, init=False)
+    given_model: str | None = field(default=None, init=False)
     """The model as it was named; `model` may be the folder of its revision."""
 
     def choose_device(self) -> None:
@@ -62,7 +62,7 @@ def read_with_model(command: str, words: list[str], writes_file: bool = True) ->
     args.model = positional.folder or args.model
     if args.model is None:
         raise UserError(f"No model was given. Write a folder, a hub id or gpt1-novels after `gpt1 {command}`.")
-    args.asked_model = args.model
+    args.given_model = args.model
     args.model = at_revision(args.model, args.revision)
     check_model("--model" if positional.folder is None else "model", args.model)
     return args

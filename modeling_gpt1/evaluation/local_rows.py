@@ -181,13 +181,13 @@ class _LocalRows:
         self.splits = self._choose_splits()
 
     @property
-    def asked_split(self) -> str:
+    def scored_split(self) -> str:
         """The split whose rows are scored."""
         return self.splits["test_split"] or self.splits["validation_split"]
 
     @property
-    def asked_file(self) -> Path:
-        return self.files[self.asked_split]
+    def scored_file(self) -> Path:
+        return self.files[self.scored_split]
 
     def _choose_splits(self) -> dict[str, str | None]:
         """The splits of the task that have a file; if it has none to score, another one: the report names it."""
@@ -228,9 +228,9 @@ class _LocalRows:
             task = ConfigurableTask(config=config)
             self._check_labels(task)
         except (AttributeError, LookupError, TypeError, UndefinedError) as error:
-            columns = ", ".join(read_file(self.asked_file).column_names)
+            columns = ", ".join(read_file(self.scored_file).column_names)
             raise UserError(
-                f"Task {self.name!r} cannot read {self.asked_file}, whose columns are {columns}: "
+                f"Task {self.name!r} cannot read {self.scored_file}, whose columns are {columns}: "
                 f"{type(error).__name__} {error}. Write columns and labels as {self.definition['dataset_path']} has "
                 "them."
             ) from error
@@ -247,7 +247,7 @@ class _LocalRows:
             choices = task.doc_to_choice(row)
             if not _is_answer(target, choices):
                 raise UserError(
-                    f"Task {self.name!r}: row {number} of {self.asked_file} (the first is 0) has the label "
+                    f"Task {self.name!r}: row {number} of {self.scored_file} (the first is 0) has the label "
                     f"{target!r}, none of the {len(choices)} answers. Write labels as "
                     f"{self.definition['dataset_path']} has them."
                 )

@@ -131,16 +131,16 @@ def explained(
         # A traceback shows the causes, too.
         has_secret = SECRET.search("".join(traceback.format_exception(error)))
         if is_trained:
-            told = (
+            message = (
                 f"The push to {repo_id} failed: {cause}. Nothing is lost: the complete result is in {folder}. "
                 f"{REMEDY} and run:\n{shlex.join(command)}"
             )
         else:
-            told = (
+            message = (
                 f"{repo_id} cannot be pushed to: {cause}. Nothing is lost, because training has not started. "
                 f"{REMEDY} and start again, or leave `push_to_hub` out and upload the result later."
             )
-        raise PushError(told) from None if has_secret else error
+        raise PushError(message) from None if has_secret else error
 
 
 def log_failure(future: Future) -> None:

@@ -294,7 +294,7 @@ def zero_shot_cells(arguments: ReproduceArguments) -> Iterator[Cell]:
             }
             about = {"model": model_name(model), "family": load_config(model).model_type}
             name = f"zero-shot-{about['family']}-checkpoint-{point['step']}"
-            yield Cell(name, facts, about, partial(ask_zero_shot, arguments, model))
+            yield Cell(name, facts, about, partial(evaluate_zero_shot_cell, arguments, model))
 
 
 def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, Cell]:
@@ -374,7 +374,7 @@ def fine_tune(
         # A sample of a data set may have fewer rows than the data set.
         return {"train_rows": len(rows), "training": training}
 
-    if not scored_splits(task, data_dir):  # told before the training, not hours later
+    if not scored_splits(task, data_dir):  # said before the training, not hours later
         raise UserError(
             f"Task {task} has no labelled rows in {' and '.join(get_task(task).validation_splits)} to score a run on. "
             "Add them to the task's folder."
@@ -465,7 +465,7 @@ def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str,
     return found
 
 
-def ask_zero_shot(arguments: ReproduceArguments, model: str, run: Run, work: Path) -> dict:
+def evaluate_zero_shot_cell(arguments: ReproduceArguments, model: str, run: Run, work: Path) -> dict:
     output = work / "zero_shot.json"
     words = [*COMMAND, "zero-shot", "--model", model, "--tasks", *arguments.zero_shot_tasks]
     words += [*data_flags(arguments.data_dir), "--output_file", str(output)]

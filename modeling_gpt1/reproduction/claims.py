@@ -52,26 +52,26 @@ class Comparison:
 
 
 def judge(comparisons: Sequence[Comparison], sign: int = 1) -> tuple[str, list[dict]]:
-    """The verdict of a claim that the first is better, or of sign −1 the second, and what each comparison tells."""
+    """The verdict of a claim that the first is better, or of sign −1 the second, and what each comparison says."""
     corrected = iter(holm([comparison.p for comparison in comparisons if comparison.p is not None]))
-    told = []
+    judged = []
     for comparison in comparisons:
         p = None if comparison.p is None else next(corrected)
-        counts = p is not None and p < LEVEL
-        if not counts:
+        is_significant = p is not None and p < LEVEL
+        if not is_significant:
             outcome = "level"
         else:
             outcome = "better" if comparison.difference > 0 else "worse"
-        told.append({"outcome": outcome, "text": comparison.text + show_p(p), "p": p})
-    outcomes = {of["outcome"] for of in told}
+        judged.append({"outcome": outcome, "text": comparison.text + show_p(p), "p": p})
+    outcomes = {of["outcome"] for of in judged}
     agree = "better" if sign > 0 else "worse"
     if not outcomes:
-        return "not measured", told
+        return "not measured", judged
     if outcomes == {agree}:
-        return "holds", told
+        return "holds", judged
     if not outcomes - {agree, "level"}:
-        return "undecided", told
-    return ("mixed" if agree in outcomes else "does not hold"), told
+        return "undecided", judged
+    return ("mixed" if agree in outcomes else "does not hold"), judged
 
 
 def show_p(p: float | None) -> str:
@@ -83,16 +83,16 @@ def show_p(p: float | None) -> str:
 
 def compare(label: str, first: Scores, second: Scores, failed: int = 0) -> Comparison:
     """Compares the means of the first and the second at the seeds that both have; `failed` runs are in neither."""
-    told_failed = f", {failed} run{'' if failed == 1 else 's'} failed to train" if failed else ""
+    failures = f", {failed} run{'' if failed == 1 else 's'} failed to train" if failed else ""
     if not first.keys() & second.keys():
-        return Comparison(f"{label} no difference, no seed trained with both settings{told_failed}", 0.0, None)
+        return Comparison(f"{label} no difference, no seed trained with both settings{failures}", 0.0, None)
     found = difference(first, second)
     certainty = "no answers to the same rows kept"
     if found.num_seeds < FEWEST_SEEDS:
         certainty = f"fewer than {FEWEST_SEEDS} seeds decide nothing"
     elif found.interval is not None:
         certainty = "95 % interval {:+.1f} to {:+.1f}".format(*found.interval)
-    return Comparison(f"{label} {found.value:+.1f}, {certainty}{told_failed}", found.value, found.p)
+    return Comparison(f"{label} {found.value:+.1f}, {certainty}{failures}", found.value, found.p)
 
 
 # ---- What is compared
@@ -286,6 +286,6 @@ def judge_claims(cells: Cells) -> list[dict]:
     """Each claim with its verdict and its comparisons."""
     found = []
     for claim in CLAIMS:
-        verdict, told = judge(claim.comparisons(cells), claim.sign)
-        found.append({"claim": claim.text, "paper": claim.paper, "verdict": verdict, "comparisons": told})
+        verdict, judged = judge(claim.comparisons(cells), claim.sign)
+        found.append({"claim": claim.text, "paper": claim.paper, "verdict": verdict, "comparisons": judged})
     return found

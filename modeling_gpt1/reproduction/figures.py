@@ -20,7 +20,7 @@ from .tables import COLUMNS, LABELS, ROW_LABELS, Cells, describe_scores, show_me
 from .tuning import exactly
 
 FAMILIES = {"gpt1": "Transformer", "gpt1-lstm": "LSTM"}
-STYLES = {  # told apart without colours, too
+STYLES = {  # separated without colours, too
     "Transformer": {"fmt": "o-", "color": "#1d4ed8"},
     "LSTM": {"fmt": "s--", "color": "#c2410c", "markerfacecolor": "none"},
 }
@@ -40,9 +40,9 @@ def figure_2_left(cells: Cells) -> dict:
         points = [point(number, of["median"], of["lowest"], of["highest"]) for number, of in found.items()]
         note = f"{cells.split(COLUMNS[key])} split; bars from the lowest to the highest seed"
         failed = {number: len(cells.failed(key, cells.place_of_layers(number))) for number in curve}
-        told = [f"{of} of {of + len(curve[number])} with {number}" for number, of in failed.items() if of]
-        if told:
-            note += f"; runs that failed to train, by the number of layers: {', '.join(told)}"
+        shares = [f"{of} of {of + len(curve[number])} with {number}" for number, of in failed.items() if of]
+        if shares:
+            note += f"; runs that failed to train, by the number of layers: {', '.join(shares)}"
         panels[COLUMNS[key].label] = {"note": note, "curves": {"Transformer": points}}
     return {
         "id": "figure-2-left",
@@ -97,8 +97,8 @@ def tuning_curves(tuning: Sequence[Mapping]) -> dict:
                 note += f"; {diverged} diverged and {'has' if diverged == 1 else 'have'} no point"
             failed = [trial for trial in condition["trials"] if trial["failed"] and trial["score"] is not None]
             if failed:
-                told = [f"{exactly(trial['learning_rate'])} ({name_of_settings(trial)})" for trial in failed]
-                note += f"; failed to train: {', '.join(told)}"
+                names = [f"{exactly(trial['learning_rate'])} ({name_of_settings(trial)})" for trial in failed]
+                note += f"; failed to train: {', '.join(names)}"
             panels[f"{LABELS.get(task, task)}: {name_of_condition(variant)}"] = {"note": note, "curves": curves}
     return {
         "id": "tuning",

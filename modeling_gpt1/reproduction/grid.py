@@ -168,7 +168,7 @@ class CellStore:
                     self.run_command(command, log)
 
                 result = cell.run(run, Path(work))
-                told_commands = [readable_command(command, work) for command in commands]
+                readable_commands = [readable_command(command, work) for command in commands]
         except Exception as error:  # whatever the error is, the other cells go on
             self.failures[cell.key] = describe_failure(error, log_path)
             return f"FAILED, {self.failures[cell.key]}"
@@ -177,7 +177,7 @@ class CellStore:
         accelerator = None if uses_cpu else accelerator_name()
         machine = accelerator or processor_name()
         content = {**cell.facts, **cell.about, **result, "seconds": seconds, "machine": machine}
-        content["commands"] = told_commands
+        content["commands"] = readable_commands
         content["versions"] = versions()
         write_json(self.place("cells", f"{cell.key}.json"), content)
         for left in self.place("work").glob(f"{cell.key}-*"):  # of attempts that were killed
@@ -230,23 +230,23 @@ def describe_failure(error: Exception, log_path: Path) -> str:
 def describe_result(result: dict) -> str:
     metrics = result.get("metrics", {})
     if result["kind"] == "zero_shot":
-        told = [f"{name} {100 * of_task[of_task['metric']]:.1f}" for name, of_task in result["tasks"].items()]
+        parts = [f"{name} {100 * of_task[of_task['metric']]:.1f}" for name, of_task in result["tasks"].items()]
     elif result["kind"] == "pretraining":
         perplexity = metrics.get("eval_perplexity")
-        told = ["trained" if perplexity is None else f"perplexity {perplexity:.1f}"]
+        parts = ["trained" if perplexity is None else f"perplexity {perplexity:.1f}"]
     elif result["kind"] == "tuning":
         metric = get_task(result["task"]).metrics[0]
-        told = [f"held out {100 * held_out_score(metrics, result['task'], metric):.1f}"]
+        parts = [f"held out {100 * held_out_score(metrics, result['task'], metric):.1f}"]
     else:
         found, place = Cells([{**result, "training": None}]), place_of(result)
-        told = [f"{key} {scores[0]:.1f}" for key in COLUMNS for scores in found.scores(key, place).values()]
+        parts = [f"{key} {scores[0]:.1f}" for key in COLUMNS for scores in found.scores(key, place).values()]
     if "before_init_mem_cpu" in metrics:  # a rehearsal
-        told.append(f"updates in {metrics['train_runtime']:.1f} s")
+        parts.append(f"updates in {metrics['train_runtime']:.1f} s")
         peaks = {place: peak_memory(result, place) / 2**30 for place in ("cpu", "gpu")}
-        told += [f"{peak:.2f} GiB of the {place.upper()}" for place, peak in peaks.items() if peak]
+        parts += [f"{peak:.2f} GiB of the {place.upper()}" for place, peak in peaks.items() if peak]
     if has_failed(result):
-        told.append("failed to train")
-    return ", ".join(told)
+        parts.append("failed to train")
+    return ", ".join(parts)
 
 
 def peak_memory(result: dict, place: str) -> int:
@@ -322,11 +322,11 @@ def write_reports(
     write_atomically(store.folder / "report.html", page(report))
     write_json(store.folder / "report.json", report)
     total = len(finished) + len(unfinished)
-    told = f"{store.folder / 'report.html'} and report.json cover {len(finished)} of {total} cells."
+    line = f"{store.folder / 'report.html'} and report.json cover {len(finished)} of {total} cells."
     if waiting:
         reasons = [f"{' '.join(tuning.condition)} ({why_without_settings(tuning)})" for tuning in waiting]
-        told += f" Without settings: {', '.join(reasons)}."
-    return told
+        line += f" Without settings: {', '.join(reasons)}."
+    return line
 
 
 def why_without_settings(tuning: Tuning) -> str:

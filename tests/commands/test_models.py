@@ -47,4 +47,4 @@ def test_a_model_keeps_the_name_by_which_it_was_asked_for(tmp_path, save_model):
     words = [str(tmp_path / "run"), "--revision", "chck_1M", "--device", "cpu"]
     args = models.read_with_model("serve", words, writes_file=False)
     assert args.model == str(tmp_path / "run" / "chck_1M")
-    assert args.asked_model == str(tmp_path / "run")
+    assert args.given_model == str(tmp_path / "run")

@@ -189,11 +189,11 @@ def _metric_of_evaluate(name: str) -> Metric:
 def compute(name: str, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
     """A score under its name: see `find_metric`. Its classes are all that are predicted or true."""
     predictions, references = np.asarray(predictions), np.asarray(references)
-    metric = find_metric(name, _labels_of_each_kind(predictions, references))
+    metric = find_metric(name, _different_labels(predictions, references))
     return metric(predictions, references)
 
 
-def _labels_of_each_kind(predictions: np.ndarray, references: np.ndarray) -> np.ndarray:
+def _different_labels(predictions: np.ndarray, references: np.ndarray) -> np.ndarray:
     """The different labels, or rows of 0 and 1 for each class, without NaN, which scores refuse themselves."""
     is_number = predictions == predictions
     if predictions.ndim > 1:

@@ -250,7 +250,7 @@ def compute_metrics_for(task: str | Task) -> Callable[[EvalPrediction], dict[str
         ValueError: neither metrics.py, scikit-learn nor `evaluate` has a metric, or it is of fewer classes.
     """
     task = get_task(task)
-    labels = _labels_of_each_kind(task)
+    labels = _labels_to_try(task)
     metrics = [find_metric(name, labels) for name in task.metrics]
 
     def compute_metrics(evaluation: EvalPrediction) -> dict[str, float]:
@@ -265,7 +265,7 @@ def compute_metrics_for(task: str | Task) -> Callable[[EvalPrediction], dict[str
     return compute_metrics
 
 
-def _labels_of_each_kind(task: Task) -> np.ndarray:
+def _labels_to_try(task: Task) -> np.ndarray:
     """A few labels such as the task has, with which `find_metric` tries a score."""
     if task.regression:
         return np.array([0.5, 1.5])
