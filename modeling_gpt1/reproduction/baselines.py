@@ -128,12 +128,12 @@ class LinearModel:
             label = row[self.inputs.task.columns["label"]]
             of_row = self.inputs.examples(row)
             examples += of_row
-            targets += [place == label for place in range(len(of_row))] if self.inputs.has_choices else [label]
+            targets += [index == label for index in range(len(of_row))] if self.inputs.has_choices else [label]
         self.model.fit(self.vectorizer.fit_transform(examples), targets)
         return self
 
     def predict(self, rows: Dataset) -> np.ndarray:
-        """A class, a number or the place of a choice for each row."""
+        """A class, a number or the index of a choice for each row."""
         of_rows = [self.inputs.examples(row) for row in rows]
         features = self.vectorizer.transform([example for of_row in of_rows for example in of_row])
         if not self.inputs.has_choices:

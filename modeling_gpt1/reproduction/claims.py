@@ -127,7 +127,7 @@ def compare_layers(cells: Cells, pairs: Callable[[Iterable[int]], Iterable[tuple
         for more, fewer in pairs(curve):
             if more in curve and fewer in curve:
                 label = f"{COLUMNS[key].label}, {more} layers against {fewer}:"
-                failed = sum(len(cells.failed(key, cells.place_of_layers(number))) for number in (more, fewer))
+                failed = sum(len(cells.failed(key, cells.row_of_layers(number))) for number in (more, fewer))
                 comparisons.append(compare(label, curve[more], curve[fewer], failed))
     return comparisons
 

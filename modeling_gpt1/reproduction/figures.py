@@ -39,7 +39,7 @@ def figure_2_left(cells: Cells) -> dict:
         found = {number: describe_scores(scores) for number, scores in curve.items() if scores}
         points = [point(number, of["median"], of["lowest"], of["highest"]) for number, of in found.items()]
         note = f"{cells.split(COLUMNS[key])} split; bars from the lowest to the highest seed"
-        failed = {number: len(cells.failed(key, cells.place_of_layers(number))) for number in curve}
+        failed = {number: len(cells.failed(key, cells.row_of_layers(number))) for number in curve}
         shares = [f"{of} of {of + len(curve[number])} with {number}" for number, of in failed.items() if of]
         if shares:
             note += f"; runs that failed to train, by the number of layers: {', '.join(shares)}"
@@ -146,10 +146,10 @@ def draw_forest(effects: Sequence[Mapping]) -> Figure:
     drawing = Figure(figsize=(9, 0.9 + 0.26 * len(shown)), layout="constrained")
     axes = drawing.subplots()
     labels = []
-    for place, effect in enumerate(shown):
+    for y, effect in enumerate(shown):
         low, high = effect["interval"]
-        axes.plot([low, high], [place, place], color="#1d4ed8", linewidth=1.6)
-        axes.plot([effect["difference"]], [place], "o", color="#1d4ed8", markersize=4)
+        axes.plot([low, high], [y, y], color="#1d4ed8", linewidth=1.6)
+        axes.plot([effect["difference"]], [y], "o", color="#1d4ed8", markersize=4)
         rows = "" if effect["rows"] is None else f", {effect['rows']:,} rows"
         failed = "" if not effect["failed"] else f", {effect['failed']} failed to train"
         seeds = f"{effect['seeds']} seed{'' if effect['seeds'] == 1 else 's'}"

@@ -48,7 +48,7 @@ from .cells import (
 )
 from .models import describe_model, environment, processor_name, read_json, write_finished_cells
 from .report import build_report, page
-from .tables import COLUMNS, Cells, place_of
+from .tables import COLUMNS, Cells, row_of
 from .training_rows import has_failed
 from .tuning import Tuning, held_out_score, read_tuning
 
@@ -113,10 +113,11 @@ class CellStore:
         self.running: set[subprocess.Popen] = set()
         self.is_stopped = False
 
-    def place(self, kind: str, name: str = "") -> Path:
-        """A file in the folder of its kind, which is made."""
-        (self.folder / kind).mkdir(parents=True, exist_ok=True)
-        return self.folder / kind / name
+    def folder_of(self, kind: str) -> Path:
+        """The folder of a kind of files, which is made."""
+        folder = self.folder / kind
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def read(self, cell: Cell) -> dict:
         """The content of the finished cell; empty if it is not.
@@ -147,7 +148,7 @@ class CellStore:
     def run(self, cell: Cell) -> tuple[str, bool]:
         """Runs a cell unless it is finished. Returns what came of it, and whether it was run."""
         try:
-            with FileLock(self.place("locks", f"{cell.key}.lock"), blocking=False):
+            with FileLock(self.folder_of("locks") / f"{cell.key}.lock", blocking=False):
                 if self.read(cell):
                     return "finished before", False
                 return self._run_locked(cell), True
@@ -157,9 +158,9 @@ class CellStore:
     def _run_locked(self, cell: Cell) -> str:
         start = time.monotonic()
         commands: list[list[str]] = []
-        log_path = self.place("logs", f"{cell.key}.log")
+        log_path = self.folder_of("logs") / f"{cell.key}.log"
         # Every attempt has its own folder: processes of a killed attempt may still be writing into theirs.
-        own_folder = TemporaryDirectory(prefix=f"{cell.key}-", dir=self.place("work"), ignore_cleanup_errors=True)
+        own_folder = TemporaryDirectory(prefix=f"{cell.key}-", dir=self.folder_of("work"), ignore_cleanup_errors=True)
         try:
             with own_folder as work, log_path.open("w", encoding="utf-8") as log:
 
@@ -179,8 +180,8 @@ class CellStore:
         content = {**cell.facts, **cell.about, **result, "seconds": seconds, "machine": machine}
         content["commands"] = readable_commands
         content["versions"] = versions()
-        write_json(self.place("cells", f"{cell.key}.json"), content)
-        for left in self.place("work").glob(f"{cell.key}-*"):  # of attempts that were killed
+        write_json(self.folder_of("cells") / f"{cell.key}.json", content)
+        for left in self.folder_of("work").glob(f"{cell.key}-*"):  # of attempts that were killed
             shutil.rmtree(left, ignore_errors=True)
         return f"{describe_result(content)}, {timedelta(seconds=round(seconds))}"
 
@@ -238,20 +239,20 @@ def describe_result(result: dict) -> str:
         metric = get_task(result["task"]).metrics[0]
         parts = [f"held out {100 * held_out_score(metrics, result['task'], metric):.1f}"]
     else:
-        found, place = Cells([{**result, "training": None}]), place_of(result)
-        parts = [f"{key} {scores[0]:.1f}" for key in COLUMNS for scores in found.scores(key, place).values()]
+        found, row = Cells([{**result, "training": None}]), row_of(result)
+        parts = [f"{key} {scores[0]:.1f}" for key in COLUMNS for scores in found.scores(key, row).values()]
     if "before_init_mem_cpu" in metrics:  # a rehearsal
         parts.append(f"updates in {metrics['train_runtime']:.1f} s")
-        peaks = {place: peak_memory(result, place) / 2**30 for place in ("cpu", "gpu")}
-        parts += [f"{peak:.2f} GiB of the {place.upper()}" for place, peak in peaks.items() if peak]
+        peaks = {memory: peak_memory(result, memory) / 2**30 for memory in ("cpu", "gpu")}
+        parts += [f"{peak:.2f} GiB of the {memory.upper()}" for memory, peak in peaks.items() if peak]
     if has_failed(result):
         parts.append("failed to train")
     return ", ".join(parts)
 
 
-def peak_memory(result: dict, place: str) -> int:
+def peak_memory(result: dict, memory: str) -> int:
     """Bytes of "cpu" or "gpu" that a rehearsed cell had at most, as far as it is known."""
-    stages = tuple(f"{stage}_mem_{place}" for stage in ("before_init", "init", "train"))
+    stages = tuple(f"{stage}_mem_{memory}" for stage in ("before_init", "init", "train"))
     sizes = [size for name, size in result.get("metrics", {}).items() if name.startswith(stages)]
     return sum(size for size in sizes if isinstance(size, int))  # a text where a device tells no peak
 
@@ -259,10 +260,10 @@ def peak_memory(result: dict, place: str) -> int:
 def check_memory(rehearsal: Path, jobs: int) -> None:
     """Raises UserError if the memory is too small for so many of the rehearsed cells at once."""
     device = default_device()
-    place, total = "cpu", psutil.virtual_memory().total
+    memory, total = "cpu", psutil.virtual_memory().total
     if device.type == "cuda":
-        place, total = "gpu", torch.get_device_module(device).mem_get_info()[1]
-    needed = jobs * max((peak_memory(read_json(path), place) for path in rehearsal.glob("cells/*.json")), default=0)
+        memory, total = "gpu", torch.get_device_module(device).mem_get_info()[1]
+    needed = jobs * max((peak_memory(read_json(path), memory) for path in rehearsal.glob("cells/*.json")), default=0)
     if jobs > 1 and needed > total:
         raise UserError(
             f"--jobs {jobs} may need {needed / 2**30:.1f} GiB of memory, as measured in {rehearsal}, but there are "

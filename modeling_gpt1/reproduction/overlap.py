@@ -37,8 +37,8 @@ def gram_hashes(words: Sequence[str], length: int) -> np.ndarray:
         return np.zeros(0, np.uint64)
     of_words = np.fromiter(map(hash, words), np.int64, len(words)).view(np.uint64)
     hashes = np.zeros(count, np.uint64)
-    for place in range(length):
-        hashes = hashes * MULTIPLIER + of_words[place : place + count]
+    for start in range(length):
+        hashes = hashes * MULTIPLIER + of_words[start : start + count]
     return hashes
 
 
@@ -85,8 +85,8 @@ def found_in_corpus(pieces: Iterable[Mapping], wanted: Mapping[int, np.ndarray])
         for length, hashes in wanted.items():
             if len(hashes):
                 in_piece = gram_hashes(words, length)
-                places = np.searchsorted(hashes, in_piece).clip(max=len(hashes) - 1)
-                found[length][places[hashes[places] == in_piece]] = True
+                indices = np.searchsorted(hashes, in_piece).clip(max=len(hashes) - 1)
+                found[length][indices[hashes[indices] == in_piece]] = True
         before = words[1 - longest :] if longest > 1 else []
     return found
 
@@ -96,7 +96,7 @@ def overlaps_of(pieces: Iterable[Mapping], all_rows: Sequence[ScoredRows], lengt
 
     Returns:
         For each split and length a dict: `task`, `split`, `ngram`, `ngrams` (of all rows), `ngrams_found`, `share`
-        (None without any), `rows`, `rows_with_ngrams`, and `overlapping`, the places of the rows that overlap.
+        (None without any), `rows`, `rows_with_ngrams`, and `overlapping`, the indices of the rows that overlap.
     """
     of_rows = {(number, length): rows.hashes(length) for number, rows in enumerate(all_rows) for length in lengths}
     wanted = {}
@@ -119,16 +119,16 @@ def overlaps_of(pieces: Iterable[Mapping], all_rows: Sequence[ScoredRows], lengt
                 "share": sum(counts) / num_ngrams if num_ngrams else None,
                 "rows": len(hashes_of_rows),
                 "rows_with_ngrams": sum(len(hashes) > 0 for hashes in hashes_of_rows),
-                "overlapping": [place for place, count in enumerate(counts) if count],
+                "overlapping": [index for index, count in enumerate(counts) if count],
             }
         )
     return described
 
 
 def rows_in_training(task: Task, scored: Dataset, training: Dataset) -> list[int]:
-    """The places of the scored rows whose texts are, all of them and as they stand, a training row's."""
+    """The indices of the scored rows whose texts are, all of them and as they stand, a training row's."""
     known = Counter(tuple(texts_of(row, task)) for row in training)
-    return [place for place, row in enumerate(scored) if tuple(texts_of(row, task)) in known]
+    return [index for index, row in enumerate(scored) if tuple(texts_of(row, task)) in known]
 
 
 # ---- Scores with and without rows
@@ -143,7 +143,7 @@ def scores_without(cells: Iterable[Mapping], task: Task, split: str, rows: int, 
         cells: those of a report's cells.json.gz.
         task, split: whose runs are looked at.
         rows: of the split; runs that answered another number of rows are left out.
-        left_out: places of the rows without which the second score is.
+        left_out: indices of the rows without which the second score is.
 
     Returns:
         For each variant a dict: `variant`, `seeds`, `failed` (to train), `with`, and `without`. The scores are None if

@@ -135,10 +135,10 @@ class Cells:
             for average_key, (_, metrics) in AVERAGES.items()
         }
 
-    def of(self, task: str, place: str | int) -> list[Mapping]:
+    def of(self, task: str, row: str | int) -> list[Mapping]:
         """The cells of a row of table 5, a number of transferred layers or a baseline, in the order of seeds."""
         every = [*self.fine_tuning, *self.baseline]
-        found = [cell for cell in every if cell["task"] == task and place_of(cell) == place]
+        found = [cell for cell in every if cell["task"] == task and row_of(cell) == row]
         return sorted(found, key=lambda cell: cell["seed"])
 
     def split(self, column: Column) -> str:
@@ -153,19 +153,19 @@ class Cells:
         has_test_scores = runs and all(key in run for run in runs for key in column.metric_keys("test"))
         return "test" if has_test_scores else "validation"
 
-    def scores(self, key: str, place: str | int) -> Scores:
+    def scores(self, key: str, row: str | int) -> Scores:
         """The scores of a column × 100, by seed, without runs that failed to train or have no finite score.
 
         Runs that were scored on other rows than each other have no error of the rows: it is not one that all share.
         """
         if key in AVERAGES:
-            of_columns = [self.scores(averaged, place) for averaged in self.averaged[key]]
+            of_columns = [self.scores(averaged, row) for averaged in self.averaged[key]]
             return average(of_columns) if of_columns else {}
         column = COLUMNS[key]
         split = self.split(column)
         found = {}
         labels_of_seed = {}
-        for cell in self.of(column.task, place):
+        for cell in self.of(column.task, row):
             if has_failed(cell):
                 continue
             score = 100 * statistics.fmean(cell["metrics"].get(name, math.nan) for name in column.metric_keys(split))
@@ -180,18 +180,18 @@ class Cells:
             return {seed: np.append(of_seed[0], without_resamples) for seed, of_seed in found.items()}
         return found
 
-    def failed(self, key: str, place: str | int) -> list[int]:
+    def failed(self, key: str, row: str | int) -> list[int]:
         """The seeds of a column's runs that failed to train: an outcome of its own, which no mean has.
 
         Of an average, the seeds at which a run of one of its tasks failed.
         """
         if key in AVERAGES:
-            return sorted({seed for averaged in self.averaged[key] for seed in self.failed(averaged, place)})
-        return [cell["seed"] for cell in self.of(COLUMNS[key].task, place) if has_failed(cell)]
+            return sorted({seed for averaged in self.averaged[key] for seed in self.failed(averaged, row)})
+        return [cell["seed"] for cell in self.of(COLUMNS[key].task, row) if has_failed(cell)]
 
-    def seeds(self, key: str, place: str | int) -> set[int]:
+    def seeds(self, key: str, row: str | int) -> set[int]:
         """The seeds of a setting's finished runs, with those that failed to train."""
-        return {*self.scores(key, place), *self.failed(key, place)}
+        return {*self.scores(key, row), *self.failed(key, row)}
 
     def baselines(self, key: str) -> dict[str, float] | None:
         """The number of a column's scored `rows`, and what the best constant answer scores × 100 on them (`majority`);
@@ -224,19 +224,17 @@ class Cells:
         The ends are rows of table 5: −1 layers is the row without pre-training, all layers is the full method. A
         number whose runs all failed to train has no scores.
         """
-        measured_places = {place_of(cell) for cell in self.fine_tuning}
-        numbers = {place for place in measured_places if isinstance(place, int)}
+        measured_rows = {row_of(cell) for cell in self.fine_tuning}
+        numbers = {row for row in measured_rows if isinstance(row, int)}
         curves = {}
-        places = {number: self.place_of_layers(number) for number in sorted({-1, *numbers, self.num_layers})}
+        rows = {number: self.row_of_layers(number) for number in sorted({-1, *numbers, self.num_layers})}
         for key in COLUMNS:
             if key not in PARTS and any(self.seeds(key, number) for number in numbers):
-                curves[key] = {
-                    number: self.scores(key, place) for number, place in places.items() if self.seeds(key, place)
-                }
+                curves[key] = {number: self.scores(key, row) for number, row in rows.items() if self.seeds(key, row)}
         return curves
 
-    def place_of_layers(self, number: int) -> str | int:
-        """The place of a number of transferred layers, of which the two ends are rows of table 5."""
+    def row_of_layers(self, number: int) -> str | int:
+        """The row of a number of transferred layers: the number itself, or at the two ends a row of table 5."""
         return {-1: "without_pretraining", self.num_layers: "full"}.get(number, number)
 
     def curves(self, family: str) -> dict[str, list[tuple[int, float, float, str]]]:
@@ -255,15 +253,15 @@ class Cells:
                 found.setdefault(LABELS.get(name, name), []).append((cell["step"], result["normalised"], error, note))
         return found
 
-    def why_missing(self, task: str, place: str | int) -> str:
+    def why_missing(self, task: str, row: str | int) -> str:
         """Why scores are missing, seed by seed. Empty if none is missing."""
         names = {task, get_task(task).folder}  # the runs of RACE score its parts
         missing = [cell for cell in self.unfinished if cell["kind"] == "fine_tuning" and cell["task"] in names]
-        return "; ".join(f"seed {cell['seed']}: {cell['reason']}" for cell in missing if place_of(cell) == place)
+        return "; ".join(f"seed {cell['seed']}: {cell['reason']}" for cell in missing if row_of(cell) == row)
 
-    def settings(self, column: Column, place: str | int) -> str:
+    def settings(self, column: Column, row: str | int) -> str:
         """The split that is scored, and the arguments in which these runs differ from the others."""
-        own = common_settings(self.of(column.task, place))
+        own = common_settings(self.of(column.task, row))
         differ = [f"{name} {plain(value)}" for name, value in own.items() if name not in self.common]
         return "; ".join([self.split(column), *differ])
 
@@ -296,7 +294,7 @@ def answers_of(cell: Mapping, splits: Sequence[str]) -> list[Mapping[str, str]]:
     return [kept[split] for split in splits] if all(split in kept for split in splits) else []
 
 
-def place_of(cell: Mapping) -> str | int:
+def row_of(cell: Mapping) -> str | int:
     """The cell's row of table 5, or its number of transferred layers."""
     return cell["n_transfer"] if cell["variant"] == "transfer" else cell["variant"]
 

@@ -58,10 +58,10 @@ def cut(rows: Dataset, task: Task) -> tuple[Dataset, Dataset]:
     Raises:
         UserError: no part can be held out.
     """
-    places_of_text: dict[str, list[int]] = {}
-    for place, text in enumerate(rows[task.text_columns[0]][:]):
-        places_of_text.setdefault(text, []).append(place)
-    groups = list(places_of_text.values())
+    indices_of_text: dict[str, list[int]] = {}
+    for index, text in enumerate(rows[task.text_columns[0]][:]):
+        indices_of_text.setdefault(text, []).append(index)
+    groups = list(indices_of_text.values())
     wanted = min(MOST_HELD_OUT, math.floor(HELD_OUT_SHARE * len(rows)))
     held_out: set[int] = set()
     for number in np.random.default_rng(CUT_SEED).permutation(len(groups)):
@@ -74,18 +74,18 @@ def cut(rows: Dataset, task: Task) -> tuple[Dataset, Dataset]:
             f"The {len(rows)} training rows of task {task.name!r} are too few, or too alike in column "
             f"{task.text_columns[0]!r}, to hold a part out for tuning. Give more rows, or leave --tune out."
         )
-    kept = [place for place in range(len(rows)) if place not in held_out]
+    kept = [index for index in range(len(rows)) if index not in held_out]
     return rows.select(kept), rows.select(sorted(held_out))
 
 
 def write_cut(task: Task, data_dir: str | None, folder: Path) -> None:
     """Writes the training rows as a data set of their own, whose validation rows are the part that is held out."""
     training, held_out = cut(load_training_rows(task, data_dir), task)
-    place = folder / task.name
-    place.mkdir(parents=True)
-    training.to_json(place / f"{task.train_split}.jsonl")
+    task_folder = folder / task.name
+    task_folder.mkdir(parents=True)
+    training.to_json(task_folder / f"{task.train_split}.jsonl")
     for split in task.validation_splits:
-        held_out.to_json(place / f"{split}.jsonl")
+        held_out.to_json(task_folder / f"{split}.jsonl")
 
 
 # ---- Whether a run has trained

@@ -69,11 +69,11 @@ def starts_fresh(variant: str) -> bool:
 def trials_of(arguments: ReproduceArguments, variant: str) -> list[Trial]:
     """The trials of a condition."""
     trials = []
-    for number, rate in enumerate(arguments.tune_learning_rates):
-        for place, warmup in enumerate(arguments.tune_warmups):
+    for rate_index, rate in enumerate(arguments.tune_learning_rates):
+        for warmup_index, warmup in enumerate(arguments.tune_warmups):
             lm_coef = None
             if starts_fresh(variant):
-                lm_coef = arguments.tune_lm_coefs[(number + place) % len(arguments.tune_lm_coefs)]
+                lm_coef = arguments.tune_lm_coefs[(rate_index + warmup_index) % len(arguments.tune_lm_coefs)]
             trials.append(Trial(rate, warmup, lm_coef))
     return trials
 
