@@ -162,12 +162,19 @@ def base_model_of(model) -> str | None:
 
 
 def last_evaluation(
-    log_history: list[dict[str, Any]], split_names: Sequence[str] = (), split: str | None = None
+    log_history: list[dict[str, Any]],
+    split_names: Sequence[str] = (),
+    split: str | None = None,
+    loaded_step: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Name, value and split of each metric of the last evaluated step; of several data sets by their names."""
+    """Name, value and split of each metric of the last evaluated step; of several data sets by their names.
+
+    `loaded_step` is that of the weights that were loaded when the training ended. Only their evaluations count then.
+    """
+    records = log_history if loaded_step is None else records_of_loaded_weights(log_history, loaded_step)
     found = [
         (record["step"], key.removeprefix("eval_"), value)
-        for record in log_history
+        for record in records
         for key, value in record.items()
         if key.startswith("eval_") and isinstance(value, (int, float)) and not key.endswith(TIMINGS)
     ]
@@ -181,6 +188,15 @@ def last_evaluation(
         of_split = max((known for known in split_names if name.startswith(f"{known}_")), key=len, default=None)
         results.append({"name": name.removeprefix(f"{of_split}_"), "value": value, "split": of_split or split})
     return results
+
+
+def records_of_loaded_weights(log_history: list[dict[str, Any]], loaded_step: int) -> list[dict[str, Any]]:
+    """The records of the step whose weights were loaded when the training ended, and those after its end."""
+    ends = [index for index, record in enumerate(log_history) if "train_runtime" in record]
+    if not ends:
+        return log_history  # the training goes on, with its last weights
+    in_training, afterwards = log_history[: ends[-1]], log_history[ends[-1] :]
+    return [record for record in in_training if record["step"] == loaded_step] + afterwards
 
 
 def metric_types(results: list[dict[str, Any]]) -> list[str]:

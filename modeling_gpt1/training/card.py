@@ -14,6 +14,7 @@ from ..hub.card import as_list, cell, evaluation_results, last_evaluation, metri
 from ..storage.writing import write_atomically
 from .arguments import rows_per_update, sets_by_name
 from .callbacks import SampleCallback
+from .checkpoint import step_of
 from .freezing import describe_freezing
 
 HYPER_PARAMETERS = (
@@ -50,7 +51,7 @@ def write_model_card(
 ) -> None:
     """Writes the card of a run to `README.md` in the trainer's output folder.
 
-    It has facts of model, data and training, and a `model-index` of the last evaluation.
+    It has facts of model, data and training, and a `model-index` of the last evaluation of the trained weights.
 
     Args:
         trainer: of the run.
@@ -68,7 +69,7 @@ def write_model_card(
     hub_names = as_list(dataset_tags)
     configurations = as_list(dataset_args)
     splits = list(sets_by_name(trainer.eval_dataset))
-    results = last_evaluation(trainer.state.log_history, splits, dataset_split)
+    results = last_evaluation(trainer.state.log_history, splits, dataset_split, loaded_step_of(trainer))
     task = as_list(tasks)[0] if tasks else facts.pipeline_tag
     index = evaluation_results(results, task, names, hub_names, configurations) if task else []
     facts = replace(
@@ -91,6 +92,14 @@ def write_model_card(
         longest=getattr(trainer.data_collator, "max_length", None),  # any collator may be given
     )
     write_atomically(Path(trainer.args.output_dir, "README.md"), str(model_card(facts)))
+
+
+def loaded_step_of(trainer: Trainer) -> int | None:
+    """The step of the best checkpoint, whose weights Trainer loads when a run ends; None if the last weights stay."""
+    best = trainer.state.best_model_checkpoint
+    if best is None or not trainer.args.load_best_model_at_end:
+        return None
+    return step_of(Path(best))
 
 
 def rows_of_results(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -128,7 +128,7 @@ def check_is_last(resume: str | bool | None, run_dir: str | os.PathLike) -> None
     num_updates = json.loads(Path(resume, TRAINER_STATE_NAME).read_text(encoding="utf-8"))["global_step"]
     later = []
     for folder in _checkpoints_in(run_dir):
-        if _step_of(folder) > num_updates and is_ours(folder) and find_damage(folder) is None:
+        if step_of(folder) > num_updates and is_ours(folder) and find_damage(folder) is None:
             later.append(folder.name)
     if later:
         raise UserError(
@@ -160,10 +160,10 @@ def _checkpoints_in(run_dir: str | os.PathLike) -> list[Path]:
     """All folders named `checkpoint-<step>`, in the order of the steps."""
     start = len(PREFIX_CHECKPOINT_DIR) + 1
     folders = [path for path in Path(run_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if path.name[start:].isdigit()]
-    return sorted(folders, key=_step_of)
+    return sorted(folders, key=step_of)
 
 
-def _step_of(checkpoint: Path) -> int:
+def step_of(checkpoint: Path) -> int:
     """The number of updates in the name of a folder `checkpoint-<step>`."""
     return int(checkpoint.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-"))
 

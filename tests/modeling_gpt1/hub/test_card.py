@@ -245,6 +245,46 @@ def test_the_last_evaluation_is_that_of_all_data_sets_of_the_last_step():
     assert last_evaluation([{"loss": 3.0, "step": 1}]) == []
 
 
+BEST_IS_THE_FIRST = [
+    {"eval_accuracy": 0.9, "step": 3},
+    {"eval_accuracy": 0.7, "step": 6},
+    {"train_runtime": 9.0, "train_loss": 3.0, "step": 6},
+]
+
+
+def test_the_last_evaluation_is_that_of_the_weights_that_were_loaded_at_the_end():
+    results = last_evaluation(BEST_IS_THE_FIRST, loaded_step=3)
+    assert results == [{"name": "accuracy", "value": 0.9, "split": None}]
+
+
+def test_an_evaluation_after_the_training_is_of_the_loaded_weights():
+    results = last_evaluation([*BEST_IS_THE_FIRST, {"eval_accuracy": 0.8, "step": 6}], loaded_step=3)
+    assert results == [{"name": "accuracy", "value": 0.8, "split": None}]
+
+
+def test_the_last_evaluation_is_that_of_the_last_step_while_the_training_goes_on():
+    results = last_evaluation(BEST_IS_THE_FIRST[:-1], loaded_step=3)
+    assert results == [{"name": "accuracy", "value": 0.7, "split": None}]
+
+
+@pytest.mark.parametrize(("save_steps", "best"), [(3, "checkpoint-9"), (6, "checkpoint-6")])
+def test_the_card_has_the_evaluation_of_the_best_checkpoint(tmp_path, save_steps, best):
+    """The third evaluation is the best; with checkpoints at every second one, it has none."""
+    settings = dict(max_steps=-1, num_train_epochs=4, load_best_model_at_end=True, metric_for_best_model="score")
+    settings |= dict(eval_strategy="steps", eval_steps=3, save_strategy="steps", save_steps=save_steps)
+    trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1, **settings)
+    scores = iter([0.1, 0.2, 0.3, 0.0, 0.0])  # the last is of the evaluation below
+    trainer.compute_metrics = lambda prediction: {"score": next(scores)}
+    trainer.train()
+    assert trainer.state.best_model_checkpoint == str(tmp_path / best)
+    trainer.create_model_card(dataset="words")
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    last = [record["eval_loss"] for record in trainer.state.log_history if "eval_loss" in record][-1]
+    metrics = trainer.evaluate()
+    assert f"| loss | {metrics['eval_loss']:.4f} |" in card
+    assert f"| loss | {last:.4f} |" not in card  # negative control
+
+
 def test_metrics_have_the_names_of_the_hub():
     results = [{"name": name, "value": 0.5, "split": None} for name in ("loss", "lm_loss", "pearson", "spearmanr")]
     assert metric_types(results) == ["pearsonr", "spearmanr"]
