@@ -11,6 +11,7 @@ section 2.1 of "Language Models are Few-Shot Learners" (Brown et al., 2020).
 import copy
 import difflib
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,11 @@ def fields_like(name: str, fields: list[str]) -> list[str]:
         if longer:
             return longer
     return difflib.get_close_matches(name, fields, n=1, cutoff=0.85)
+
+
+def may_be_hub_id(name: str) -> bool:
+    """Whether a name has the form of a model's on the hub, `owner/name`; the name of a folder may have it, too."""
+    return re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name, re.ASCII) is not None
 
 
 def check_place(

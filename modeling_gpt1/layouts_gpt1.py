@@ -23,7 +23,7 @@ from transformers.core_model_loading import Chunk, ConversionOps, Transpose, Wei
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, find_adapter_config_file, logging
 
-from .configuration_gpt1 import UserError, check_place
+from .configuration_gpt1 import PACKAGED_MODEL, UserError, check_place, may_be_hub_id
 
 logger = logging.get_logger(__name__)
 
@@ -125,6 +125,9 @@ def base_of_adapter(name: str, **kwargs) -> str | None:
 
     Args:
         kwargs: those of `from_pretrained`.
+
+    Raises:
+        ValueError: the base is not here, or the folder does not say what it is.
     """
     places = places_of(kwargs)
     folder = name
@@ -146,9 +149,18 @@ def base_of_adapter(name: str, **kwargs) -> str | None:
             f"{name} holds an adapter, but its adapter_config.json names no other `base_model_name_or_path`: the "
             "model that it was trained on was not opened from a folder or the hub. Write its place there."
         )
-    here = Path(__file__).with_name(Path(base).name)  # the package's own model, whose place was another
-    is_moved = Path(base).is_absolute() and not Path(base).exists() and Path(here, "config.json").is_file()
-    return str(here) if is_moved else base
+    if Path(base).exists():
+        return base
+    packaged = Path(__file__).with_name(PACKAGED_MODEL)
+    is_named = base == PACKAGED_MODEL or (Path(base).is_absolute() and Path(base).name == PACKAGED_MODEL)
+    if is_named and Path(packaged, "config.json").is_file():
+        return str(packaged)
+    if not may_be_hub_id(base):
+        raise UserError(
+            f"{name} is an adapter, but its base, {base}, is not here. Put the model that it was trained on there, or "
+            "write its place as `base_model_name_or_path` into the adapter's adapter_config.json."
+        )
+    return base
 
 
 def open_adapter(

@@ -1,7 +1,6 @@
 """The models that commands work with: where their arguments say that they are, and how they are opened."""
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from transformers.hf_argparser import HfArg
 from tokenization.errors import UserError
 from tokenization.wording import nearest
 
-from ..configuration_gpt1 import PACKAGED_MODEL, check_place
+from ..configuration_gpt1 import PACKAGED_MODEL, check_place, may_be_hub_id
 from ..inference.devices import check_device, default_device
 from ..storage.locking import writer_of_new_file
 from ..storage.writing import atomic_file
@@ -120,7 +119,7 @@ def model_near(name: str) -> str:
 def may_be_of_the_hub(name: str) -> bool:
     """Whether a name has the form of a hub id, and does not stand where folders of models lie."""
     is_beside_models = "/" in name and any(Path(name).parent.glob("*/config.json"))
-    return re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name, re.ASCII) is not None and not is_beside_models
+    return may_be_hub_id(name) and not is_beside_models
 
 
 def check_is_new(flag: str, file: str | None) -> None:

@@ -27,6 +27,12 @@ def packaged(model: str | None) -> str | None:
     return NOVELS if is_short_name and not Path(model).exists() else model
 
 
+def short_name(model: str | None) -> str | None:
+    """The short name of the model that comes with the package, for its folder; any other name as it is."""
+    is_packaged = model is not None and Path(model).resolve() == Path(NOVELS).resolve()
+    return Path(NOVELS).name if is_packaged else model
+
+
 @contextmanager
 def without_reports() -> Iterator[None]:
     """A context in which nothing is said of new weights, for a run whose checkpoint replaces them."""

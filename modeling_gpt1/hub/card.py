@@ -15,6 +15,8 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig
 
+from ..configuration_gpt1 import may_be_hub_id
+
 TEMPLATE_NAME = "hub_card.md"
 MOST_CLASSES = 20
 TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
@@ -155,7 +157,7 @@ def names_of_classes(config: PreTrainedConfig) -> str:
 def base_model_of(model) -> str | None:
     """Hub id of the model that this one was made from; None for a local folder, which means nothing to others."""
     name = getattr(model.config, "_name_or_path", None) or getattr(model, "name_or_path", None)
-    return name if name and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) and not Path(name).exists() else None
+    return name if name and may_be_hub_id(name) and not Path(name).exists() else None
 
 
 # ---- Facts of the run

@@ -4,6 +4,7 @@ The whole result lies in a folder before the first request is made. If the uploa
 the command that uploads it later.
 """
 
+import json
 import re
 import shlex
 import traceback
@@ -19,6 +20,8 @@ from transformers.utils import logging
 from transformers.utils.hub import hf_api
 
 from tokenization.errors import UserError
+
+from ..configuration_gpt1 import PACKAGED_MODEL, may_be_hub_id
 
 logger = logging.get_logger(__name__)
 
@@ -71,8 +74,31 @@ class PushError(UserError, OSError):
     """An upload failed; all that it should have uploaded is still on this machine."""
 
 
+def check_base(base: str | None) -> None:
+    """Refuses to push an adapter whose base others do not have; its files would show a path of this machine.
+
+    Args:
+        base: name of the adapter's base, a hub id or a folder; None or empty if it is not known.
+    """
+    if not base or base == PACKAGED_MODEL:
+        return
+    if Path(base).exists() or not may_be_hub_id(base):
+        raise UserError(
+            f"The adapter's base, {base}, is on this machine only: nobody else could open the adapter. Push the base "
+            "first and train on its hub name, or push the merged model, as which `from_pretrained` opens the adapter."
+        )
+
+
+def check_base_of_adapter(folder: str | Path) -> None:
+    """`check_base` of the adapter in a folder, if there is one."""
+    path = Path(folder, ADAPTER[0])
+    if path.is_file():
+        check_base(json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path"))
+
+
 def upload_result(folder: str, repo_id: str, revision: str | None = None, **commit: Any) -> CommitInfo:
     """As `upload`, with an error that says how to go on."""
+    check_base_of_adapter(folder)
     with explained(repo_id, folder, revision):
         return upload(folder, repo_id, revision, **commit)
 

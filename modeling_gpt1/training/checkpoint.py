@@ -30,6 +30,7 @@ from tokenization.rows.columns import PLACE
 from tokenization.wording import counted, listed
 
 from ..families import family_of_model, without_adapter
+from ..families.opening import short_name
 from ..hub.card import model_card
 from ..storage.reading import checksum_of_file
 from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
@@ -464,11 +465,20 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
     if is_adapter:  # what the adapter's base does not know: tokens, task, classes
         own_model.config.architectures = [type(own_model).__name__]
         own_model.config.save_pretrained(str(folder))
+        shorten_name_of_base(folder)
         name = trainer.hub_model_id or Path(trainer.args.output_dir).resolve().name
         card = model_card(family_of_model(own_model).card_facts(own_model, name, is_adapter=True))
         (folder / CARD_NAME).write_text(str(card), encoding="utf-8")
     if trainer.saved_tokenizer is not None:
         trainer.saved_tokenizer.save_pretrained(str(folder))
+
+
+def shorten_name_of_base(folder: Path) -> None:
+    """Lets an adapter name the model that comes with the package by its short name: its place is of this machine."""
+    for path in folder.rglob(_ADAPTER[0]):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["base_model_name_or_path"] = short_name(content["base_model_name_or_path"])
+        path.write_text(json.dumps(content, indent=2, sort_keys=True), encoding="utf-8")
 
 
 def write_unsaved_weights(trainer, folder: Path) -> None:

@@ -25,8 +25,10 @@ from tokenization.errors import UserError
 from tokenization.rows.metrics import gives_one_score
 
 from ..families import Family, family_of_model, without_adapter
+from ..families.opening import short_name
 from ..hub.push import (
     PUBLIC,
+    check_base,
     check_right_to_write,
     explained,
     is_public_repository,
@@ -272,7 +274,16 @@ class _GPT1BaseTrainer(ResumableTrainer):
     # ---- Hub
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None, is_trained: bool = False) -> None:
-        """As in transformers. With `push_to_hub` this runs before training, so a missing right is noticed early."""
+        """As in transformers. With `push_to_hub` this runs before training, so a missing right is noticed early.
+
+        Raises:
+            PushError: the hub refused or did not answer.
+            ValueError: the model is an adapter whose base is on this machine only.
+        """
+        model = self.accelerator.unwrap_model(self.model)
+        if without_adapter(model) is not model:
+            for adapter in model.peft_config.values():
+                check_base(short_name(adapter.base_model_name_or_path))
         options = {}  # releases of transformers differ in those that they know
         if token is not None:
             options["token"] = token

@@ -76,16 +76,28 @@ def test_python_knows_the_name(tmp_path, monkeypatch):
     assert prepare_finetuning("gpt1-novels", "sst2")["model"].config.num_hidden_layers == 4
 
 
-NAMES = (NOVELS, "me/gpt1-novels", "/elsewhere/run")
+PLACES_OF_BASES = {
+    "gpt1-novels": NOVELS,
+    "/elsewhere/gpt1-novels": NOVELS,
+    NOVELS: NOVELS,
+    "me/gpt1-novels": "me/gpt1-novels",
+}
 
 
-@pytest.mark.parametrize(("base", "found"), [("/elsewhere/gpt1-novels", NOVELS), *zip(NAMES, NAMES, strict=True)])
+@pytest.mark.parametrize(("base", "found"), PLACES_OF_BASES.items())
 def test_an_adapter_finds_it_in_another_installation(base, found, tmp_path):
     Path(tmp_path, "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}), encoding="utf-8")
     assert base_of_adapter(str(tmp_path)) == found
     for own in ({}, {"base_model_name_or_path": str(tmp_path)}):
         Path(tmp_path, "adapter_config.json").write_text(json.dumps(own), encoding="utf-8")
         assert "json names no other `base_model_name_or_path`" in refusal(base_of_adapter, str(tmp_path))
+
+
+@pytest.mark.parametrize("base", ["/elsewhere/run", "a/folder/of/others"])
+def test_an_adapter_whose_base_is_elsewhere_says_so(base, tmp_path):
+    Path(tmp_path, "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}), encoding="utf-8")
+    message = refusal(base_of_adapter, str(tmp_path))
+    assert f"{tmp_path} is an adapter, but its base, {base}, is not here. Put the model" in message
 
 
 def test_it_is_small_and_opens_in_float32(novels):

@@ -208,6 +208,23 @@ def push_a_model_over_an_adapter(folder: Path) -> None:
     run_command("push", str(adapter), "--repo_id", "me/replaced", "--revision", "with-adapter")
 
 
+def fine_tune_an_adapter(folder: Path) -> None:
+    """Of the packaged model; then open it from the hub."""
+    fine_tune(folder, "adapted-moods", "--model", "gpt1-novels", "--lora_r", "2")
+    opened = GPT1DoubleHeadsModel.from_pretrained("me/adapted-moods")
+    assert same_weights(opened, GPT1DoubleHeadsModel.from_pretrained(folder / "adapted-moods"))
+
+
+def fine_tune_an_adapter_of_a_folder(folder: Path) -> None:
+    fine_tune(folder, "local-moods", "--model", f"{folder}/books", "--lora_r", "2")
+
+
+def push_an_adapter_of_a_folder(folder: Path) -> None:
+    """Which was trained without a push."""
+    fine_tune(folder, "local-moods", "--model", f"{folder}/books", "--lora_r", "2", "--push_to_hub", "false")
+    run_command("push", f"{folder}/local-moods", "--repo_id", "me/local-moods")
+
+
 def message_of(push) -> str:
     try:
         push()
@@ -220,6 +237,7 @@ def message_of(push) -> str:
 CASES = (push_tokenizer_and_model, pre_train, fine_tune_for_a_repository_of_others, fine_tune)
 CASES += (fine_tune_another_family, open_from_the_hub, fine_tune_with_a_failing_upload)
 CASES += (push_as_its_last_words_say, fail_to_push, push_checkpoints, push_a_model_over_an_adapter)
+CASES += (fine_tune_an_adapter, fine_tune_an_adapter_of_a_folder, push_an_adapter_of_a_folder)
 
 
 def run_case(case, folder: Path) -> int:

@@ -26,7 +26,7 @@ RESULTS = ["all_results.json", "eval_results.json", "train_results.json"]
 PICTURES = ["confusion_matrix.png"] if is_matplotlib_available() else []
 FINE_TUNED = sorted(["README.md", "trainer_state.json", *PICTURES, *SAVED, *RESULTS])
 PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-ZIP_OF_TORCH, PICKLE_PROTOCOL = b"PK\x03\x04", b"\x80"
+STARTS_OF_PICKLES = (b"PK\x03\x04", *(bytes([0x80, protocol]) for protocol in range(2, 6)))  # the first is torch's zip
 REMEDY = "Mend the cause (`hf auth login` or HF_TOKEN gives a token that may write)"
 FAILED = re.compile(
     r"The push to (?P<repo_id>me/\S+) failed: (?P<cause>.*)\. Nothing is lost: the complete result is in "
@@ -84,6 +84,7 @@ def visit(tmp_path_factory):
 
 def test_the_cases_end_well_but_those_that_say_that_they_do_not(visit):
     failing = ("fine_tune_with_a_failing_upload", "fine_tune_for_a_repository_of_others", "push_checkpoints")
+    failing += ("fine_tune_an_adapter_of_a_folder", "push_an_adapter_of_a_folder")
     assert Path(visit.record["package"]).parent == visit.package / "modeling_gpt1"
     for case, code in visit.record["codes"].items():
         assert code == (2 if case in failing else 0), visit.output(case)
@@ -150,7 +151,7 @@ def find_pickles(files: dict[str, bytes]) -> list[str]:
     return [
         name
         for name, content in files.items()
-        if name.endswith(PICKLE_ENDINGS) or content.startswith((ZIP_OF_TORCH, PICKLE_PROTOCOL))
+        if name.endswith(PICKLE_ENDINGS) or content.startswith(STARTS_OF_PICKLES)
     ]
 
 
@@ -163,6 +164,25 @@ def test_no_pickle_no_token_and_no_path_is_pushed(visit):
         for name, content in files.items():
             assert b"hf_write" not in content, name
             assert str(visit.folder).encode() not in content, name
+            assert str(visit.package).encode() not in content, name
+
+
+def test_an_adapter_names_the_packaged_model_by_its_short_name(visit):
+    content = json.loads(visit.hub.files("me/adapted-moods")["adapter_config.json"])
+    assert content["base_model_name_or_path"] == "gpt1-novels"
+
+
+@pytest.mark.parametrize("case", ["fine_tune_an_adapter_of_a_folder", "push_an_adapter_of_a_folder"])
+def test_an_adapter_of_a_model_that_others_lack_is_not_pushed(visit, case):
+    output = visit.output(case)
+    assert f"The adapter's base, {visit.folder / 'books'}, is on this machine only" in output
+    assert "Push the base first and train on its hub name, or push the merged model" in output
+    assert "me/local-moods" not in visit.hub.commits
+
+
+def test_an_adapter_that_cannot_be_pushed_is_not_trained(visit):
+    assert "training: " in visit.output("push_an_adapter_of_a_folder")  # negative control
+    assert "training: " not in visit.output("fine_tune_an_adapter_of_a_folder")
 
 
 def test_cards_of_the_repositories(visit):
