@@ -19,7 +19,7 @@ from transformers.utils import CONFIG_NAME
 
 from tokenization import GPT1Tokenizer, open_tokenizer
 from tokenization.errors import UserError
-from tokenization.text.javascript import javascript_tokenizer
+from tokenization.text.javascript import contents_without_found_tokens, javascript_tokenizer
 
 from ..configuration_gpt1 import GPT1Config
 from ..conversion import check_is_new_folder
@@ -97,20 +97,21 @@ def check_installed(quantize: bool) -> None:
 
 
 def write_tokenizer(tokenizer: PreTrainedTokenizerBase, config: GPT1Config, folder: Path) -> None:
-    """Writes `tokenizer.json` and `tokenizer_config.json`. A tokenizer of another kind than GPT-1's stays as it is."""
-    if not isinstance(tokenizer, GPT1Tokenizer):
+    """Writes `tokenizer.json` and `tokenizer_config.json`. Text that spells a special token stays text."""
+    if isinstance(tokenizer, GPT1Tokenizer):
+        content = javascript_tokenizer(tokenizer)
+        settings = {"tokenizer_class": "PreTrainedTokenizer", "clean_up_tokenization_spaces": False}
+        for name in SPECIAL_TOKENS:
+            settings[name] = getattr(tokenizer, name)
+    else:
+        content = contents_without_found_tokens(tokenizer)
         tokenizer.save_pretrained(folder)
-        return
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizer",
-        "model_max_length": min(tokenizer.model_max_length, config.max_position_embeddings),
-        "clean_up_tokenization_spaces": False,
-        # Only for decoding: in the list of added tokens they would be found in texts.
-        "additional_special_tokens": list(tokenizer.all_special_tokens),
-    }
-    for name in SPECIAL_TOKENS:
-        settings[name] = getattr(tokenizer, name)
-    write_json(folder / "tokenizer.json", javascript_tokenizer(tokenizer))
+        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        settings["clean_up_tokenization_spaces"] = tokenizer.clean_up_tokenization_spaces
+    settings["model_max_length"] = min(tokenizer.model_max_length, config.max_position_embeddings)
+    # Only for decoding: in the list of added tokens they would be found in texts.
+    settings["additional_special_tokens"] = list(tokenizer.all_special_tokens)
+    write_json(folder / "tokenizer.json", content)
     write_json(folder / "tokenizer_config.json", settings)
 
 

@@ -20,6 +20,9 @@ import json
 import re
 from dataclasses import dataclass
 
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import UserError
 from .tokenization_gpt1 import GPT1Tokenizer
 from .word_rules import ESCAPE_CODES, character_table
 
@@ -255,22 +258,36 @@ def javascript_steps(native_steps: list[dict]) -> list[dict]:
 
 
 def javascript_tokenizer(tokenizer: GPT1Tokenizer) -> dict:
-    """The contents of `tokenizer.json` for `@huggingface/tokenizers`, which gives the ids of `tokenizer`.
+    """The contents of `tokenizer.json` for `@huggingface/tokenizers`, which gives the ids of `tokenizer`."""
+    content = contents_without_found_tokens(tokenizer)
+    native_steps = content["normalizer"]["normalizers"]
+    content["normalizer"] = {"type": "Sequence", "normalizers": javascript_steps(native_steps)}
+    content["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": " "}, "behavior": "Removed", "invert": False}
+    return content
 
-    Special tokens stand in the vocabulary alone, because JavaScript would find added ones in texts that spell them.
+
+def contents_without_found_tokens(tokenizer: PreTrainedTokenizerBase) -> dict:
+    """The contents of a tokenizer's `tokenizer.json`, for JavaScript: no text becomes a special token.
+
+    JavaScript finds added tokens in texts that spell them, so the special ones stand in the vocabulary alone.
+
+    Raises:
+        ValueError: the vocabulary cannot hold a special token.
     """
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     vocab = content["model"]["vocab"]
     texts_as_written = []
     for token in content["added_tokens"]:
-        if token["special"]:
-            vocab[token["content"]] = token["id"]
-        else:
+        if not token["special"]:
             texts_as_written.append(token)
+        elif isinstance(vocab, dict):
+            vocab[token["content"]] = token["id"]
+        elif token["id"] >= len(vocab):  # a list of pieces with scores; whatever stands there is found in texts
+            raise UserError(
+                f"The tokenizer is a {content['model']['type']}, whose special token {token['content']} JavaScript "
+                "would find in texts. Use a model with another tokenizer, such as one of `gpt1 pretrain --tokenizer`."
+            )
     content["added_tokens"] = texts_as_written
-    native_steps = content["normalizer"]["normalizers"]
-    content["normalizer"] = {"type": "Sequence", "normalizers": javascript_steps(native_steps)}
-    content["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": " "}, "behavior": "Removed", "invert": False}
     content["truncation"] = None
     content["padding"] = None
     return content

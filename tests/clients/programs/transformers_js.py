@@ -1,4 +1,4 @@
-"""transformers.js: its pipeline and tokenizer in Node, beside `generate` and `GPT1Tokenizer`."""
+"""transformers.js: its pipeline and tokenizer in Node, beside `generate` and our tokenizers."""
 
 import json
 import shutil
@@ -25,18 +25,21 @@ for (const prompt of prompts) {
   const [answer] = await generator(prompt, { max_new_tokens: 16, do_sample: false });
   generated.push([output.tolist()[0].map(Number), answer.generated_text]);
 }
-const read = (name) => JSON.parse(readFileSync(`js/${name}`, "utf8"));
-const tokenizer = new Tokenizer(read("tokenizer.json"), read("tokenizer_config.json"));
-console.log(JSON.stringify({ generated, ids: texts.map((text) => tokenizer.encode(text).ids) }));
+const encode = (folder) => {
+  const read = (name) => JSON.parse(readFileSync(`${folder}/${name}`, "utf8"));
+  const tokenizer = new Tokenizer(read("tokenizer.json"), read("tokenizer_config.json"));
+  return texts.map((text) => tokenizer.encode(text).ids);
+};
+console.log(JSON.stringify({ generated, ids: encode("js"), idsOfBytes: encode("bytes-js") }));
 """
 
 
 def main() -> list[Figure]:
     from support.texts import HARD_TEXTS
 
-    from modeling_gpt1 import NOVELS, GPT1ForCausalLM
+    from modeling_gpt1 import NOVELS, GPT1Config, GPT1ForCausalLM
     from modeling_gpt1.clients.javascript import convert_to_javascript
-    from tokenization import GPT1Tokenizer
+    from tokenization import GPT1Tokenizer, open_tokenizer, train_tokenizer
 
     if shutil.which("node") is None or shutil.which("npm") is None:
         raise CannotRun("it needs Node and npm")
@@ -44,8 +47,15 @@ def main() -> list[Figure]:
     model = GPT1ForCausalLM.from_pretrained(NOVELS)
     tokenizer = GPT1Tokenizer.from_pretrained(NOVELS)
     convert_to_javascript(NOVELS, "js")
+    bytes_tokenizer = train_tokenizer(iter(HARD_TEXTS), "bytes", show_progress=False)
+    bytes_tokenizer.save_pretrained("bytes")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    GPT1ForCausalLM(GPT1Config(vocab_size=len(bytes_tokenizer), **sizes)).save_pretrained("bytes")
+    convert_to_javascript("bytes", "bytes-js")
+    bytes_tokenizer = open_tokenizer("bytes")
+    texts = [*HARD_TEXTS, f"{bytes_tokenizer.eos_token} is text ."]
     prompts = PROMPTS[::4]
-    Path("texts.json").write_text(json.dumps({"prompts": prompts, "texts": HARD_TEXTS}), encoding="utf-8")
+    Path("texts.json").write_text(json.dumps({"prompts": prompts, "texts": texts}), encoding="utf-8")
     Path("program.mjs").write_text(PROGRAM, encoding="utf-8")
     done = subprocess.run(["node", "program.mjs"], check=True, stdout=subprocess.PIPE, text=True)
     theirs = json.loads(done.stdout.splitlines()[-1])
@@ -56,11 +66,14 @@ def main() -> list[Figure]:
         expected = model.generate(**inputs, max_new_tokens=16, do_sample=False)[0]
         same_ids += ids == expected.tolist()
         same_texts += text == tokenizer.decode(expected, skip_special_tokens=True).strip()
-    same_encodings = sum(ids == tokenizer(text).input_ids for text, ids in zip(HARD_TEXTS, theirs["ids"], strict=True))
+    same_encodings = sum(ids == tokenizer(text).input_ids for text, ids in zip(texts, theirs["ids"], strict=True))
+    of_bytes = zip(texts, theirs["idsOfBytes"], strict=True)
+    same_bytes = sum(ids == bytes_tokenizer(text).input_ids for text, ids in of_bytes)
     return [
         Figure(f"continuations of {len(prompts)} with the ids of `generate`", same_ids, equals=len(prompts)),
         Figure(f"decoded texts of {len(prompts)} that are equal", same_texts, equals=len(prompts)),
-        Figure(f"hard texts of {len(HARD_TEXTS)} with the tokenizer's ids", same_encodings, equals=len(HARD_TEXTS)),
+        Figure(f"hard texts of {len(texts)} with the tokenizer's ids", same_encodings, equals=len(texts)),
+        Figure(f"of {len(texts)} with a byte-level tokenizer's ids", same_bytes, equals=len(texts)),
     ]
 
 

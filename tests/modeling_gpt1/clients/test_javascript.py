@@ -14,6 +14,7 @@ import support.refusals
 import torch
 from support.files import save_folder
 from support.tensors import close
+from support.tiny import SENTENCES
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1ForSequenceClassification
 from modeling_gpt1.clients import javascript
@@ -23,9 +24,10 @@ from modeling_gpt1.clients.javascript import (
     convert_to_javascript,
     write_in_8_bits,
     write_settings,
+    write_tokenizer,
 )
 from modeling_gpt1.commands import convert
-from tokenization import GPT1Tokenizer
+from tokenization import GPT1Tokenizer, train_tokenizer
 
 refusal = partial(support.refusals.refusal, convert_to_javascript)
 PROMPTS = ["the old farmer", "She didn't pay,", '"it\'s slow," he said\r\n', "<unk> [e] 5km ☃"]
@@ -151,6 +153,16 @@ def test_special_tokens_are_left_out_of_decoded_text_only(converted):
     settings = json.loads((converted[1] / "tokenizer_config.json").read_text())
     assert settings["additional_special_tokens"] == ["<unk>"]
     assert json.loads((converted[1] / "tokenizer.json").read_text())["added_tokens"] == []
+
+
+def test_another_tokenizer_is_decoded_and_bounded_as_gpt_1s(tiny_config, tmp_path):
+    tokenizer = train_tokenizer(iter(SENTENCES), "bytes", show_progress=False)
+    write_tokenizer(tokenizer, tiny_config(max_position_embeddings=64), tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert settings["additional_special_tokens"] == ["<|endoftext|>"]
+    assert settings["model_max_length"] == 64
+    assert settings["clean_up_tokenization_spaces"] is False  # else JavaScript joins "a ." of a text
+    assert json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"] == []
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")

@@ -6,9 +6,20 @@ import unicodedata
 
 import pytest
 import regex
+from support.refusals import refusal
 from support.texts import HARD_TEXTS
+from support.tiny import SENTENCES
+from tokenizers import Tokenizer, models
+from transformers import TokenizersBackend
 
-from tokenization.text.javascript import javascript_steps, javascript_tokenizer, to_javascript
+from tokenization import GPT1Tokenizer, train_tokenizer
+from tokenization.text.javascript import (
+    contents_without_found_tokens,
+    javascript_steps,
+    javascript_tokenizer,
+    to_javascript,
+)
+from tokenization.text.training import TOKENIZER_KINDS
 from tokenization.text.word_rules import character_table, preparation
 
 SIGNS = [
@@ -104,10 +115,29 @@ def test_words_are_split_at_spaces_by_a_pattern(tokenizer):
     assert split == {"type": "Split", "pattern": {"Regex": " "}, "behavior": "Removed", "invert": False}
 
 
-def test_text_cannot_spell_a_control_token(with_control):
-    content = javascript_tokenizer(with_control)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
+def test_text_cannot_spell_a_control_token(kind):
+    tokenizer = train_tokenizer(iter(SENTENCES), kind, show_progress=False)
+    if isinstance(tokenizer, GPT1Tokenizer):
+        tokenizer.add_control_tokens()
+        content = javascript_tokenizer(tokenizer)
+    else:
+        tokenizer.add_special_tokens({"mask_token": "[hidden]"})
+        content = contents_without_found_tokens(tokenizer)
     assert content["added_tokens"] == []
-    assert content["model"]["vocab"]["[e]"] == with_control.extract_token_id
+    vocab = content["model"]["vocab"]
+    assert [vocab[token] for token in tokenizer.all_special_tokens] == tokenizer.all_special_ids
+
+
+def test_a_special_token_that_the_vocabulary_cannot_hold_is_refused():
+    """SentencePiece's vocabulary is a list of pieces, whose places are their ids."""
+    backend = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0)], unk_id=0))
+    tokenizer = TokenizersBackend(tokenizer_object=backend, unk_token="<unk>")
+    assert contents_without_found_tokens(tokenizer)["added_tokens"] == []
+    tokenizer.add_special_tokens({"mask_token": "[hidden]"})
+    message = refusal(contents_without_found_tokens, tokenizer)
+    assert "is a Unigram, whose special token [hidden] JavaScript would find in texts" in message
+    assert "gpt1 pretrain --tokenizer" in message
 
 
 def test_words_that_were_added_are_found_in_texts(tokenizer):
