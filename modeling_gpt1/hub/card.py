@@ -148,7 +148,7 @@ def model_card(facts: CardFacts) -> ModelCard:
 
 def names_of_classes(config: PreTrainedConfig) -> str:
     """The names of the classes, as they stand in a table's cell."""
-    names = [re.sub(r"[\[<]", r"\\\g<0>", cell(str(config.id2label[index]))) for index in range(config.num_labels)]
+    names = [name_cell(str(config.id2label[index])) for index in range(config.num_labels)]
     shown = ", ".join(names[:MOST_CLASSES])
     num_others = len(names) - MOST_CLASSES
     return f"{shown} and {num_others} more" if num_others > 0 else shown
@@ -252,6 +252,11 @@ def version_of(package: str) -> str | None:
 def cell(text: str) -> str:
     """The text as it stands in a table's cell."""
     return " ".join(text.split()).replace("|", r"\|")
+
+
+def name_cell(name: str) -> str:
+    """A name that somebody gave, as text in a table's cell: it begins no link and no tag of HTML."""
+    return re.sub(r"[\[<]", r"\\\g<0>", cell(name))
 
 
 def as_list(value: str | list[str] | None) -> list[str]:

@@ -10,7 +10,16 @@ from tokenization import GPT1Tokenizer
 from tokenization.text.training import describe_tokenizer
 
 from ..families import Family, without_adapter
-from ..hub.card import as_list, cell, evaluation_results, last_evaluation, metric_types, model_card, versions
+from ..hub.card import (
+    as_list,
+    cell,
+    evaluation_results,
+    last_evaluation,
+    metric_types,
+    model_card,
+    name_cell,
+    versions,
+)
 from ..storage.writing import write_atomically
 from .arguments import rows_per_update, sets_by_name
 from .callbacks import SampleCallback
@@ -108,7 +117,7 @@ def rows_of_results(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for result in results:
         row = dict(result)
         if row["split"] is not None:
-            row["split"] = cell(row["split"])
+            row["split"] = name_cell(row["split"])
         rows.append(row)
     return rows
 
@@ -140,13 +149,14 @@ def data_of(
     facts = {}
     if names:
         links = [f"https://huggingface.co/datasets/{hub_name}" for hub_name in hub_names]
-        named = [f"[{name}]({link})" for name, link in zip(names, links, strict=False)]
-        facts["data"] = cell(", ".join([*named, *names[len(named) :]]))
+        texts = [name_cell(name) for name in names]
+        linked = [f"[{text}]({link})" for text, link in zip(texts, links, strict=False)]
+        facts["data"] = ", ".join([*linked, *texts[len(linked) :]])
         if configurations:
-            facts["data"] += f" ({', '.join(configurations)})"
+            facts["data"] += f" ({', '.join(map(name_cell, configurations))})"
     evaluated = sets_by_name(trainer.eval_dataset) or {"evaluation": trainer.eval_dataset}
     rows = {"training": trainer.train_dataset, **evaluated}
-    counts = [f"{len(one):,} for {cell(use)}" for use, one in rows.items() if hasattr(one, "__len__")]
+    counts = [f"{len(one):,} for {name_cell(use)}" for use, one in rows.items() if hasattr(one, "__len__")]
     if counts:
         facts["examples" if is_finetuned else "blocks"] = ", ".join(counts)
     if trainer.state.num_input_tokens_seen:

@@ -319,6 +319,19 @@ def test_names_do_not_break_a_table(tmp_path):
     assert "| dev \\| one | task_loss |" in card
 
 
+def test_a_name_of_data_is_no_tag_and_no_link(tmp_path):
+    trainer = make_finetuning_trainer("entailment", tmp_path, 4, 2, max_steps=1, logging_steps=1)
+    trainer.eval_dataset = {"<b>dev": trainer.eval_dataset}
+    trainer.train()
+    trainer.evaluate()
+    trainer.create_model_card(dataset=["[one](a.b)", "<img src=x>"], dataset_tags="me/one", dataset_args="<i>short")
+    card = (tmp_path / "README.md").read_text(encoding="utf-8").split("\n---\n", 1)[1]
+    link = "[\\[one](a.b)](https://huggingface.co/datasets/me/one)"
+    assert f"| data | {link}, \\<img src=x> (\\<i>short) |" in card
+    assert "11 for \\<b>dev |" in card
+    assert "| \\<b>dev | task_loss |" in card
+
+
 def test_a_folder_is_no_base_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "books").mkdir(parents=True)
