@@ -117,3 +117,9 @@ def check_for_page(config: GPT1Config, num_parameters: int, tokenizer) -> None:
         )
     if config.hidden_act not in ACTIVATIONS:
         raise UserError(f"`hidden_act` is {config.hidden_act!r}, but a page has only {', '.join(ACTIVATIONS)}.")
+    added = [token.content for token in tokenizer.added_tokens_decoder.values() if not token.special]
+    if added:
+        raise UserError(
+            f"The tokenizer has added words, such as {added[0]!r}, which a page does not find in texts. Use "
+            "`gpt1 convert --to js` and transformers.js."
+        )

@@ -1,6 +1,7 @@
 """Pages without a server: what they hold, and that their JavaScript writes the tokens of `generate`."""
 
 import base64
+import copy
 import json
 import re
 import shutil
@@ -189,6 +190,13 @@ class TestRefusals:
     def test_an_activation_that_the_page_lacks(self, make_model, plain_tokenizer):
         message = support.refusals.refusal(page_data, make_model(hidden_act="gelu"), plain_tokenizer)
         assert "`hidden_act` is 'gelu', but a page has only gelu_pytorch_tanh" in message
+
+    def test_a_tokenizer_with_an_added_word(self, make_model, plain_tokenizer):
+        tokenizer = copy.deepcopy(plain_tokenizer)
+        tokenizer.add_tokens(["Moby-Dick"])
+        message = support.refusals.refusal(page_data, make_model(), tokenizer)
+        assert "has added words, such as 'Moby-Dick'" in message
+        assert "`gpt1 convert --to js`" in message
 
     def test_a_dialogue_model(self, make_model, plain_tokenizer):
         message = support.refusals.refusal(page_data, make_model(speaker_token_ids=[1, 2]), plain_tokenizer)
