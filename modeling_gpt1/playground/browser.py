@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from jinja2 import Environment, FileSystemLoader
+from transformers import GenerationConfig
 
 from tokenization import GPT1Tokenizer, open_tokenizer
 from tokenization.errors import UserError
@@ -33,6 +34,23 @@ FIELDS = (
     "hidden_act",
     "do_layer_norm_before",
 )
+# Settings of `generate` that change what it writes without sampling, each with the value that changes nothing.
+LACKING_SETTINGS = {
+    "repetition_penalty": 1.0,
+    "guidance_scale": 1.0,
+    "num_beams": 1,
+    "no_repeat_ngram_size": 0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "bad_words_ids": None,
+    "sequence_bias": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "exponential_decay_length_penalty": None,
+    "stop_strings": None,
+}
 
 
 @dataclass
@@ -79,6 +97,7 @@ def page_data(model: GPT1ForCausalLM, tokenizer) -> PageData:
     """What a page holds of a model. Weights that bfloat16 keeps exactly are in bfloat16, others in half precision."""
     config = model.config
     check_for_page(config, model.num_parameters(), tokenizer)
+    check_generation(model.generation_config)
     weights = {}
     for name, weight in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
@@ -123,3 +142,14 @@ def check_for_page(config: GPT1Config, num_parameters: int, tokenizer) -> None:
             f"The tokenizer has added words, such as {added[0]!r}, which a page does not find in texts. Use "
             "`gpt1 convert --to js` and transformers.js."
         )
+
+
+def check_generation(generation_config: GenerationConfig) -> None:
+    """Refuses saved settings with which `generate` would write another text than a page."""
+    for name, neutral in LACKING_SETTINGS.items():
+        value = getattr(generation_config, name, None)
+        if value is not None and value != neutral:
+            raise UserError(
+                f"The model's generation_config.json sets `{name}` to {value!r}, which a page does not do. Remove it "
+                "there, or use `gpt1 convert --to js` and transformers.js."
+            )

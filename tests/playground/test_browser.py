@@ -169,6 +169,12 @@ class TestPage:
         assert (len(boxes), unlabelled) == (5, [])
 
 
+def test_saved_settings_that_change_nothing_are_taken(make_model, plain_tokenizer):
+    model = make_model()
+    model.generation_config.update(repetition_penalty=1.0, num_beams=1, temperature=0.7, top_k=9)
+    assert page_data(model, plain_tokenizer).settings["names"]
+
+
 class TestRefusals:
     def test_a_file_that_is_there(self, tmp_path):
         (tmp_path / "page.html").write_text("mine")
@@ -197,6 +203,16 @@ class TestRefusals:
         message = support.refusals.refusal(page_data, make_model(), tokenizer)
         assert "has added words, such as 'Moby-Dick'" in message
         assert "`gpt1 convert --to js`" in message
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("repetition_penalty", 1.3), ("suppress_tokens", [5]), ("forced_eos_token_id", 0)]
+    )
+    def test_a_saved_setting_that_changes_the_text(self, name, value, make_model, plain_tokenizer):
+        model = make_model()
+        setattr(model.generation_config, name, value)
+        message = support.refusals.refusal(page_data, model, plain_tokenizer)
+        assert f"generation_config.json sets `{name}` to {value!r}" in message
+        assert "Remove it there" in message
 
     def test_a_dialogue_model(self, make_model, plain_tokenizer):
         message = support.refusals.refusal(page_data, make_model(speaker_token_ids=[1, 2]), plain_tokenizer)
