@@ -106,6 +106,7 @@ def page_data(model: GPT1ForCausalLM, tokenizer) -> PageData:
     numbers = torch.cat(list(weights.values()))
     is_exact = torch.equal(numbers.bfloat16().float(), numbers)
     halves = numbers.to(torch.bfloat16 if is_exact else torch.float16)
+    check_finite(weights, halves.dtype)
     end_ids = model.generation_config.eos_token_id
     settings = {
         "config": {
@@ -152,4 +153,15 @@ def check_generation(generation_config: GenerationConfig) -> None:
             raise UserError(
                 f"The model's generation_config.json sets `{name}` to {value!r}, which a page does not do. Remove it "
                 "there, or use `gpt1 convert --to js` and transformers.js."
+            )
+
+
+def check_finite(weights: dict[str, torch.Tensor], dtype: torch.dtype) -> None:
+    """Refuses weights that are no finite numbers in a page's 16 bits."""
+    for name, weight in weights.items():
+        if not weight.to(dtype).isfinite().all():
+            raise UserError(
+                f"The weight {name} has numbers that are NaN, infinite, or too large for half precision (above "
+                f"{torch.finfo(torch.float16).max:,.0f}), in which a page holds it. The model's training may have "
+                "diverged: use another checkpoint."
             )

@@ -3,6 +3,7 @@
 import base64
 import copy
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -213,6 +214,15 @@ class TestRefusals:
         message = support.refusals.refusal(page_data, model, plain_tokenizer)
         assert f"generation_config.json sets `{name}` to {value!r}" in message
         assert "Remove it there" in message
+
+    @pytest.mark.parametrize("value", [math.nan, 7e4])
+    def test_a_weight_that_16_bits_do_not_hold(self, value, make_model, plain_tokenizer):
+        model = make_model()
+        with torch.no_grad():
+            model.transformer.h[1].ln_1.bias[3] = value
+        message = support.refusals.refusal(page_data, model, plain_tokenizer)
+        assert "The weight h.1.ln_1.bias has numbers that are NaN, infinite, or too large" in message
+        assert "use another checkpoint" in message
 
     def test_a_dialogue_model(self, make_model, plain_tokenizer):
         message = support.refusals.refusal(page_data, make_model(speaker_token_ids=[1, 2]), plain_tokenizer)
