@@ -82,7 +82,7 @@ def write_page(model_name: str, file: str | Path) -> None:
     data = page_data(model, open_tokenizer(model_name))
     environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = environment.get_template("page.html").render(
-        name=Path(model_name).name,
+        name=Path(model_name).resolve().name,
         config=model.config,
         num_parameters=model.num_parameters(),
         style=(FOLDER / "page.css").read_text(encoding="utf-8"),

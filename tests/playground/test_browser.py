@@ -176,6 +176,14 @@ def test_saved_settings_that_change_nothing_are_taken(make_model, plain_tokenize
     assert page_data(model, plain_tokenizer).settings["names"]
 
 
+def test_the_page_of_the_folder_at_hand_has_its_name(tmp_path, save_model, monkeypatch):
+    folder = tmp_path / "books"
+    save_model(folder)
+    monkeypatch.chdir(folder)
+    write_page(".", tmp_path / "page.html")
+    assert "<h1>books</h1>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 class TestRefusals:
     def test_a_file_that_is_there(self, tmp_path):
         (tmp_path / "page.html").write_text("mine")
