@@ -201,10 +201,17 @@ def records_of_loaded_weights(log_history: list[dict[str, Any]], loaded_step: in
     return [record for record in in_training if record["step"] == loaded_step] + afterwards
 
 
+def metric_type(name: str) -> str | None:
+    """The hub's name of a metric; None of a loss."""
+    if name.endswith(("loss", "lm_perplexity")):
+        return None
+    return {"pearson": "pearsonr"}.get(name, name)
+
+
 def metric_types(results: list[dict[str, Any]]) -> list[str]:
     """The hub's names of the metrics, without losses."""
-    names = [{"pearson": "pearsonr"}.get(result["name"], result["name"]) for result in results]
-    return list(dict.fromkeys(name for name in names if not name.endswith(("loss", "lm_perplexity"))))
+    found = [metric_type(result["name"]) for result in results]
+    return list(dict.fromkeys(name for name in found if name is not None))
 
 
 def evaluation_results(
@@ -216,18 +223,20 @@ def evaluation_results(
     hub_name = hub_names[0] if hub_names else re.sub(r"[^\w.-]+", "-", names[0]).strip("-")
     entries = []
     for result in results:
-        for metric_type in metric_types([result]):  # none of a loss
-            entry = EvalResult(
-                task_type=task_type,
-                dataset_type=hub_name,
-                dataset_name=names[0],
-                dataset_config=configurations[0] if configurations else None,
-                dataset_split=result["split"],
-                metric_type=metric_type,
-                metric_name=result["name"],
-                metric_value=round(result["value"], 4),
-            )
-            entries.append(entry)
+        name_on_hub = metric_type(result["name"])
+        if name_on_hub is None:
+            continue
+        entry = EvalResult(
+            task_type=task_type,
+            dataset_type=hub_name,
+            dataset_name=names[0],
+            dataset_config=configurations[0] if configurations else None,
+            dataset_split=result["split"],
+            metric_type=name_on_hub,
+            metric_name=result["name"],
+            metric_value=round(result["value"], 4),
+        )
+        entries.append(entry)
     return entries
 
 

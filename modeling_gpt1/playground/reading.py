@@ -269,20 +269,21 @@ def kinds_of(opened: Opened, ids: list[int], index: int, num_question: int) -> l
     if opened.is_symmetric and index == 1:
         segments.reverse()  # its second sequence has the other order
     _, delimiter_id, _ = opened.control_ids
-    kinds, number = [], 0
+    kinds = []
+    segment = 0
     for token_id in ids:
         if token_id in opened.control_ids:
             kinds.append("control")
         else:
-            kinds.append(segments[number])
+            kinds.append(segments[segment])
         if token_id == delimiter_id:
-            number += 1
+            segment += 1
     if num_question:
         # The question ends the first segment. It gives up tokens only after the context is down to one.
-        num_first = kinds.count(segments[0])
-        num_question = min(num_question, num_first - 1)
-        end = 1 + num_first
-        kinds[end - num_question : end] = ["question"] * num_question
+        of_first_segment = [place for place, kind in enumerate(kinds) if kind == segments[0]]
+        num_shown = min(num_question, len(of_first_segment) - 1)
+        for place in of_first_segment[len(of_first_segment) - num_shown :]:
+            kinds[place] = "question"
     return kinds
 
 

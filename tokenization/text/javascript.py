@@ -170,16 +170,27 @@ def _spread(choice: list[Part]) -> list[list[Part]]:
     return [choice]
 
 
+def _is_where_no_search_starts(part: Part) -> bool:
+    r"""Whether it is `(?!\G)`, which keeps the library from a second look at an empty match."""
+    return part.has(SEARCH_START) and part.text == "(?!"
+
+
+def _is_where_a_search_may_start(part: Part) -> bool:
+    r"""Whether it is a choice with `\G`: the start of a word, or where the last match ended."""
+    return part.has(SEARCH_START) and part.text != "(?!"
+
+
 def _without_search_start(choice: list[Part]) -> list[Part]:
     rewritten = []
     for place, part in enumerate(choice):
-        if not part.has(SEARCH_START):
-            rewritten.append(part)
-        elif part.text != "(?!":  # a word's start, or where the last match ended
+        if _is_where_no_search_starts(part):
+            continue
+        if _is_where_a_search_may_start(part):
             end = next(number for number, other in enumerate(choice) if other.text == KEEP)
             (start,) = (start for start in part.choices if not start[0].has(SEARCH_START))
             repeated = Part("(?:", [choice[place + 1 : end]], quantifier="+")
             return [*start, repeated, *choice[end:]]
+        rewritten.append(part)
     return rewritten
 
 

@@ -94,8 +94,8 @@ class Joiner {
     this.isOpen = { '"': false, "'": false, _: false };
   }
 
-  // Whether a space stands before the word, which comes next.
-  takesSpace(word) {
+  // Places the next word. Returns whether a space stands before it.
+  place(word) {
     if (word === "\n") {
       this.beginLine();
       return false;
@@ -131,13 +131,13 @@ class Joiner {
 // The texts of tokens after a prompt, each with the space before it.
 function joinTokens(tokenizer, promptWords, ids) {
   const joiner = new Joiner();
-  for (const word of promptWords) joiner.takesSpace(word);
+  for (const word of promptWords) joiner.place(word);
   const texts = [];
   for (let start = 0; start < ids.length; ) {
     let end = start;
     while (end < ids.length - 1 && !tokenizer.textOf(ids[end]).endsWord) end++;
     const pieces = ids.slice(start, end + 1).map((id) => tokenizer.textOf(id).text);
-    const space = joiner.takesSpace(pieces.join("")) ? " " : "";
+    const space = joiner.place(pieces.join("")) ? " " : "";
     texts.push(space + pieces[0], ...pieces.slice(1));
     start = end + 1;
   }
