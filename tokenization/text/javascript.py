@@ -38,6 +38,8 @@ ESCAPE = re.compile(r"\\(?:[px]\{[^}]*\}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re
 QUANTIFIER = re.compile(r"(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})")
 KEEP = r"\K"
 SEARCH_START = r"\G"
+# GPT-2's words, which the pre-tokenizer `ByteLevel` of `tokenizers` splits a text into.
+WORDS_OF_BYTE_LEVEL = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
 @dataclass
@@ -277,6 +279,18 @@ def javascript_tokenizer(tokenizer: GPT1Tokenizer) -> dict:
     return content
 
 
+def pre_tokenizer_with_our_spaces(step: dict | None) -> dict | None:
+    """GPT-2's pre-tokenizer with the white space of Unicode; any other as it is.
+
+    JavaScript's own takes a byte order mark for a space, and the next line, U+0085, for none.
+    """
+    if step is None or step["type"] != "ByteLevel" or not step["use_regex"] or step["add_prefix_space"]:
+        return step
+    pattern = {"Regex": to_javascript(WORDS_OF_BYTE_LEVEL)}
+    split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [split, {**step, "use_regex": False}]}
+
+
 def contents_without_found_tokens(tokenizer: PreTrainedTokenizerBase) -> dict:
     """The contents of a tokenizer's `tokenizer.json`, for JavaScript: no text becomes a special token.
 
@@ -299,6 +313,7 @@ def contents_without_found_tokens(tokenizer: PreTrainedTokenizerBase) -> dict:
                 "would find in texts. Use a model with another tokenizer, such as one of `gpt1 pretrain --tokenizer`."
             )
     content["added_tokens"] = texts_as_written
+    content["pre_tokenizer"] = pre_tokenizer_with_our_spaces(content["pre_tokenizer"])
     content["truncation"] = None
     content["padding"] = None
     return content

@@ -43,7 +43,7 @@ def train_tokenizer(
     """Learns a tokenizer from text, which is read once, as a stream. The same text gives the same tokenizer.
 
     `save_pretrained` writes it as `tokenizer.json`, which `tokenizers` and transformers read. JavaScript needs another
-    form of `"gpt1"` and `"cased"`, see `gpt1 convert --to js`.
+    form, see `gpt1 convert --to js`.
 
     Args:
         files_or_iterator (path, list of paths, or iterator of `str`): a corpus as in `training_texts`, or texts of

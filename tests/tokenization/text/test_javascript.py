@@ -115,6 +115,16 @@ def test_words_are_split_at_spaces_by_a_pattern(tokenizer):
     assert split == {"type": "Split", "pattern": {"Regex": " "}, "behavior": "Removed", "invert": False}
 
 
+@pytest.mark.parametrize("text", [*HARD_TEXTS, "a\u0085\u0085b \ufeff\ufeffc  \n\n d"])
+def test_the_words_of_a_byte_level_tokenizer_are_the_native_ones(text):
+    """JavaScript's own take U+FEFF for a space, and U+0085 for none."""
+    tokenizer = train_tokenizer(iter(SENTENCES), "bytes", show_progress=False)
+    split, to_bytes = contents_without_found_tokens(tokenizer)["pre_tokenizer"]["pretokenizers"]
+    native = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
+    assert regex.findall(split["pattern"]["Regex"], text) == [text[start:end] for _, (start, end) in native]
+    assert (split["behavior"], to_bytes["type"], to_bytes["use_regex"]) == ("Isolated", "ByteLevel", False)
+
+
 @pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_text_cannot_spell_a_control_token(kind):
     tokenizer = train_tokenizer(iter(SENTENCES), kind, show_progress=False)
