@@ -85,7 +85,8 @@ def check_base(base: str | None) -> None:
     if Path(base).exists() or not may_be_hub_id(base):
         raise UserError(
             f"The adapter's base, {base}, is on this machine only: nobody else could open the adapter. Push the base "
-            "first and train on its hub name, or push the merged model, as which `from_pretrained` opens the adapter."
+            "first and train on its hub name, or push the merged model: `from_pretrained` opens the adapter's folder "
+            "as it."
         )
 
 
