@@ -4,6 +4,7 @@ A file of rows is read whole by `rows/files.py`, a corpus as a stream by `text/d
 """
 
 import glob
+import hashlib
 import json
 import logging
 import os
@@ -53,6 +54,15 @@ def open_text(path: str | Path, encoding: str = "utf-8") -> TextIO:
 def open_bytes(path: str | Path) -> BinaryIO:
     """Opens a file as [`open_text`] does, without decoding it."""
     return LocalFileSystem().open(os.fspath(path), "rb", compression="infer")
+
+
+def checksum_of_file(path: str | os.PathLike) -> str:
+    """SHA-256 of a file's content, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def data_file(path: str | Path) -> str:

@@ -16,11 +16,11 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 from transformers.utils import CONFIG_NAME, cached_file
 from transformers.utils.hub import extract_commit_hash
 
+from tokenization.file_kinds import checksum_of_file
 from tokenization.wording import counted
 
 from ..families import family_of_checkpoint
 from ..inference.devices import accelerator_name
-from ..storage.reading import checksum_of_file
 from ..storage.writing import atomic_file
 
 # The files of a model's folder that decide how it behaves.

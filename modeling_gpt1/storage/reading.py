@@ -1,6 +1,5 @@
-"""Models are read as one save wrote them, even while a training saves into their folder; checksums of files."""
+"""Models are read as one save wrote them, even while a training saves into their folder."""
 
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,15 +17,6 @@ def saved_files(folder: str | os.PathLike) -> dict[str, tuple[int, int]]:
                 status = path.stat()
                 found[path.name] = status.st_ino, status.st_mtime_ns
     return found
-
-
-def checksum_of_file(path: str | os.PathLike) -> str:
-    """SHA-256 of a file's content, in hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 @contextmanager

@@ -26,13 +26,13 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
 from tokenization.errors import UserError
+from tokenization.file_kinds import checksum_of_file
 from tokenization.rows.columns import PLACE
 from tokenization.wording import counted, listed
 
 from ..families import family_of_model, without_adapter
 from ..families.opening import short_name
 from ..hub.card import model_card
-from ..storage.reading import checksum_of_file
 from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
 from .arguments import plain_numbers, sets_by_name
 

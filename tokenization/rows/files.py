@@ -16,7 +16,7 @@ from datasets.exceptions import DatasetGenerationError
 from transformers.utils import logging
 
 from ..errors import UserError
-from ..file_kinds import ROW_FILES, csv_options, data_file, json_rows, open_text, to_utf8
+from ..file_kinds import ROW_FILES, checksum_of_file, csv_options, data_file, json_rows, open_text, to_utf8
 from ..wording import counted
 from .records import dataset_of_records
 
@@ -89,7 +89,8 @@ def _builder_of(path: Path) -> str:
 
 
 def _load(builder: str, path: Path, **options: Any) -> Dataset:
-    return load_dataset(builder, data_files=data_file(path), split="train", **options)
+    # `datasets` finds rows in its cache by the path and time of their file; this name adds the content.
+    return load_dataset(builder, name=checksum_of_file(path), data_files=data_file(path), split="train", **options)
 
 
 # ---- CSV

@@ -3,11 +3,13 @@
 import gzip
 import json
 import logging
+import os
 import re
 from unittest.mock import Mock
 
+import datasets
 import pytest
-from support.files import write_rows
+from support.files import content_of, write_rows
 from support.own_rows import COLUMNS, ROWS
 from support.refusals import check_refused, refusal
 
@@ -268,6 +270,28 @@ def test_kinds_of_files_that_people_have(tmp_path, name, content, delimiter, log
 def test_a_file_whose_name_looks_like_a_pattern_is_read(tmp_path):
     path = write_rows(tmp_path / "rows[1]*.jsonl", ROWS)
     assert len(load_files({"train": path}, "classification", COLUMNS)[1]["train"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("ending", "kind"), [(".csv", ".csv"), (".tsv", ".csv"), (".parquet", ".parquet"), (".jsonl", ".jsonl")]
+)
+def test_a_file_with_the_time_of_the_one_before_has_its_own_rows(tmp_path, ending, kind):
+    """As those that an archive or `cp -p` writes."""
+    path = tmp_path / f"train{ending}"
+    found = []
+    for fold in ("a", "b"):
+        path.write_bytes(content_of([{"body": fold}, {"body": fold}], kind))
+        os.utime(path, (1e9, 1e9))
+        found.append(read_file(path)["body"][:])
+    assert found == [["a", "a"], ["b", "b"]]
+
+
+def test_a_file_that_is_read_again_is_cached_once(tmp_path, monkeypatch):
+    path = write_rows(tmp_path / "train.csv", ROWS)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    first, second = read_file(path), read_file(path)
+    assert first._fingerprint == second._fingerprint
+    assert len([*(tmp_path / "cache").rglob("*.arrow")]) == 1
 
 
 @pytest.mark.parametrize(("name", "told"), [("no.jsonl", "does not exist"), ("", "is a folder. Pass a file of it")])
