@@ -43,6 +43,7 @@ NEWLINE = "\n" + END_OF_WORD
 GPT1_CLASSES = ("GPT1Tokenizer", "OpenAIGPTTokenizer", "OpenAIGPTTokenizerFast")
 GPT1_TYPES = (None, "gpt1", "gpt1-lstm", "openai-gpt")  # None: a folder of a tokenizer alone
 ANY_WORD = "word"
+CHAT_PADDING = ("padding_side", "pad_to_multiple_of")  # the arguments in `tokenizer_kwargs` of a conversation
 CACHED_WORDS = 1 << 15  # five novels have half as many words; the library keeps 10,000
 
 
@@ -228,30 +229,59 @@ class GPT1Tokenizer(TokenizersBackend):
     def apply_chat_template(
         self,
         conversation,
-        *,
+        tools=None,
+        documents=None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
         tokenize: bool = True,
+        sanitize_control_tokens: bool = True,
         padding=False,
         truncation: bool = False,
         max_length: int | None = None,
         return_tensors=None,
         return_dict: bool = True,
+        return_assistant_tokens_mask: bool = False,
+        tokenizer_kwargs: dict | None = None,
         **kwargs,
     ):
-        """As in transformers. The control tokens in the ids are the template's alone, whatever the messages spell.
-        `truncation` cuts the beginning off, from which a reply depends least.
+        """As in transformers. The control tokens in the ids are the template's alone, whatever the messages spell and
+        whatever `sanitize_control_tokens` is. `truncation` cuts the beginning off, from which a reply depends least.
 
         Raises:
-            ValueError: the tokenizer has no chat template.
+            ValueError: the tokenizer has no chat template; `return_assistant_tokens_mask` is set; `tokenizer_kwargs`
+                has others than `padding_side` and `pad_to_multiple_of`.
         """
-        kwargs.pop("sanitize_control_tokens", None)  # always
-        kwargs.pop("tokenizer_kwargs", None)
+        if return_assistant_tokens_mask:
+            raise UserError(
+                "`return_assistant_tokens_mask` is True, but this tokenizer does not find the tokens of a template's "
+                "generation blocks. Leave it out; the tokens of a reply are those behind the ids of the messages "
+                "before it."
+            )
+        padding_options = tokenizer_kwargs or {}
+        unknown = [name for name in padding_options if name not in CHAT_PADDING]
+        if unknown:
+            raise UserError(
+                f"`tokenizer_kwargs` has {unknown[0]!r}, but a conversation is encoded with "
+                f"{' and '.join(CHAT_PADDING)} only. Leave it out."
+            )
+        template_options = {
+            "tools": tools,
+            "documents": documents,
+            "chat_template": chat_template,
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message,
+            **kwargs,
+        }
         if not tokenize:
-            return super().apply_chat_template(conversation, tokenize=False, **kwargs)
+            return super().apply_chat_template(conversation, tokenize=False, **template_options)
         is_batch = len(conversation) > 0 and (
             isinstance(conversation[0], list | tuple) or hasattr(conversation[0], "messages")
         )
         conversations = conversation if is_batch else [conversation]
-        chats = [write_conversation(self, getattr(chat, "messages", chat), **kwargs) for chat in conversations]
+        chats = [
+            write_conversation(self, getattr(chat, "messages", chat), **template_options) for chat in conversations
+        ]
         input_ids = encode_chats(self, chats)
         if truncation:
             limit = self.model_max_length if max_length is None else max_length
@@ -261,6 +291,7 @@ class GPT1Tokenizer(TokenizersBackend):
             padding=padding,
             max_length=max_length,
             return_tensors=return_tensors,
+            **padding_options,
         )
         return encoding if return_dict else encoding["input_ids"]
 

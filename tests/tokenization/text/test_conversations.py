@@ -122,6 +122,44 @@ def test_conversations_of_a_batch_are_padded_or_cut_at_their_beginning(tokenizer
     assert torch.equal(cut["input_ids"], batch["input_ids"][:1, -4:])
 
 
+def test_conversations_are_padded_on_the_side_that_is_asked_for(tokenizer):
+    batch = [[PERSONA, QUESTION], [QUESTION]]
+    asked = tokenizer.apply_chat_template(batch, padding=True, tokenizer_kwargs={"padding_side": "left"})
+    tokenizer.padding_side = "left"
+    assert asked.data == tokenizer.apply_chat_template(batch, padding=True).data
+    assert asked["attention_mask"][1][0] == 0
+
+
+def test_conversations_are_padded_to_a_multiple(tokenizer):
+    encoding = tokenizer.apply_chat_template([QUESTION], padding=True, tokenizer_kwargs={"pad_to_multiple_of": 32})
+    assert len(encoding["input_ids"]) == 32
+
+
+def test_arguments_that_no_conversation_is_encoded_with_are_refused(tokenizer):
+    told = refusal(tokenizer.apply_chat_template, [QUESTION], tokenizer_kwargs={"return_offsets_mapping": True})
+    assert "`tokenizer_kwargs` has 'return_offsets_mapping'" in told
+    assert "Leave it out" in told
+
+
+def test_a_mask_of_the_replies_is_refused(tokenizer):
+    told = refusal(tokenizer.apply_chat_template, [QUESTION, REPLY], return_assistant_tokens_mask=True)
+    assert "`return_assistant_tokens_mask` is True" in told
+    assert "Leave it out; the tokens of a reply are those behind the ids of the messages before it" in told
+
+
+def test_the_tokens_of_a_reply_are_behind_the_ids_of_the_messages_before(tokenizer):
+    """As the refusal of a mask says."""
+    before = tokenizer.apply_chat_template([QUESTION])["input_ids"]
+    ids = tokenizer.apply_chat_template([QUESTION, REPLY])["input_ids"]
+    assert ids == [*before, tokenizer.speaker1_token_id, *plain(tokenizer, REPLY["content"])]
+
+
+def test_tools_may_be_given_by_position(tokenizer):
+    tools, template = [{"name": "a"}], "[s]{{ tools[0]['name'] }}"
+    ids = tokenizer.apply_chat_template([QUESTION], tools, None, template)["input_ids"]
+    assert ids == [tokenizer.start_token_id, *plain(tokenizer, "a")]
+
+
 def test_a_saved_tokenizer_has_speakers_and_template(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     opened = open_tokenizer(tmp_path)
