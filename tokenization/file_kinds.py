@@ -176,26 +176,52 @@ def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any
     Raises:
         ValueError: the delimiter is none, or the first lines do not make a table.
     """
-    if delimiter:
-        candidates = [_delimiter_of(delimiter)]
-    elif str(path).lower().endswith(".tsv"):
-        candidates = ["\t"]
-    else:
-        candidates = list(DELIMITERS)
     _check_first_line(path)
-    tables = {mark: pandas.read_csv(path, nrows=1, sep=mark) for mark in candidates}
-    mark = max(candidates, key=lambda mark: len(tables[mark].columns))  # the comma, where several give as many
-    table = tables[mark]
+    if delimiter:
+        mark = _delimiter_of(delimiter)
+    elif str(path).lower().endswith(".tsv"):
+        mark = "\t"
+    else:
+        mark = _find_delimiter(path)
+    names = _names_above_first_row(path, mark)
+    _check_names(path, mark)
+    features = Features({name: Value("string") for name in names})
+    return {"sep": mark, "keep_default_na": False, "features": features}
+
+
+def _find_delimiter(path: str | Path) -> str:
+    """The delimiter that gives the first line the most cells; the comma, where several give as many."""
+    return max(DELIMITERS, key=lambda mark: _num_cells(path, mark))
+
+
+def _num_cells(path: str | Path, mark: str) -> int:
+    """The cells of the first line, if a mark separates them."""
+    try:
+        return len(_first_cells(path, mark))
+    except pandas.errors.ParserError:  # a quotation mark behind this one begins a cell that never ends
+        return 0
+
+
+def _first_cells(path: str | Path, mark: str) -> pandas.Series:
+    """The cells of the first line; none is read behind it."""
+    return pandas.read_csv(path, nrows=1, sep=mark, header=None, dtype=str, keep_default_na=False).loc[0]
+
+
+def _names_above_first_row(path: str | Path, mark: str) -> list[str]:
+    """The names of the columns, if the first row has no more cells than these."""
+    table = pandas.read_csv(path, nrows=1, sep=mark)
     if not isinstance(table.index, pandas.RangeIndex):
         # pandas would take the first cell of each row for its name, and shift all others.
         raise ValueError(f"its first row has more cells than the {len(table.columns)} names of its first line")
-    # As a row, because pandas would number a name's second column.
-    names = pandas.read_csv(path, nrows=1, sep=mark, header=None, dtype=str, keep_default_na=False).loc[0]
+    return list(table.columns)
+
+
+def _check_names(path: str | Path, mark: str) -> None:
+    """Refuses a first line that names two columns alike, of which pandas would number the second."""
+    names = _first_cells(path, mark)
     names = names[names != ""]  # several columns may have no name, such as an index of pandas
     if not names.is_unique:
         raise ValueError(f"its first line names two columns {names[names.duplicated()].iloc[0]!r}")
-    features = Features({name: Value("string") for name in table.columns})
-    return {"sep": mark, "keep_default_na": False, "features": features}
 
 
 def _check_first_line(path: str | Path) -> None:

@@ -267,6 +267,18 @@ def test_kinds_of_files_that_people_have(tmp_path, name, content, delimiter, log
     assert logged.messages == ([f"{path}: cells are separated by {found}."] if found else [])
 
 
+@pytest.mark.parametrize("mark", [";", "|", "\t"])
+@pytest.mark.parametrize("name", ["text", '"a text{mark}"'])
+def test_a_quoted_cell_that_ends_in_another_delimiter_is_read(tmp_path, mark, name):
+    path = tmp_path / "rows.csv"
+    path.write_text(f'label,{name.format(mark=mark)}\n1,"Well, he said{mark}"\n0,no\n')
+    name = name.format(mark=mark).strip('"')
+    assert read_file(path).to_list() == [
+        {"label": "1", name: f"Well, he said{mark}"},
+        {"label": "0", name: "no"},
+    ]
+
+
 def test_a_file_whose_name_looks_like_a_pattern_is_read(tmp_path):
     path = write_rows(tmp_path / "rows[1]*.jsonl", ROWS)
     assert len(load_files({"train": path}, "classification", COLUMNS)[1]["train"]) == 2
