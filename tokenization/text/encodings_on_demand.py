@@ -14,8 +14,14 @@ from transformers import BatchEncoding, TokenizersBackend
 
 from .word_rules import is_plain, plain_preparation
 
-# Arguments for which transformers needs more of the backend than `IdsFirst` gives.
-FULL_ENCODING = ("is_split_into_words", "return_offsets_mapping", "sanitize_control_tokens")
+# Arguments for which transformers needs more of the backend than `IdsFirst` gives. Of windows, `encode_batch_fast`
+# gives later ones of a second text the types of the first.
+FULL_ENCODING = (
+    "is_split_into_words",
+    "return_offsets_mapping",
+    "return_overflowing_tokens",
+    "sanitize_control_tokens",
+)
 
 
 class EncodingsOnDemand(Sequence):

@@ -14,13 +14,18 @@ ROWS = ["Hello, don't say [s] or $!", "", " \n ", "“Hello”—do 😀 &lt;d&g
 
 def fields(encodings):
     return [
-        (e.ids, e.tokens, e.offsets, e.word_ids, e.sequence_ids, e.special_tokens_mask, e.attention_mask)
+        (e.ids, e.type_ids, e.tokens, e.offsets, e.word_ids, e.sequence_ids, e.special_tokens_mask, e.attention_mask)
         for e in encodings
     ]
 
 
 TEXTS = st.one_of(st.sampled_from(ROWS), st.text(alphabet="helo do,'!$[]s\né", max_size=12))
-CUTS = [{}, {"truncation": True, "max_length": 7}, {"truncation": "only_first", "max_length": 5}]
+CUTS = [
+    {},
+    {"truncation": True, "max_length": 7},
+    {"truncation": "only_first", "max_length": 5},
+    {"truncation": True, "max_length": 7, "return_overflowing_tokens": True, "return_token_type_ids": True},
+]
 SHAPES = [{}, {"padding": True, "padding_side": "left"}, {"padding": "max_length", "max_length": 7}]
 
 
@@ -34,6 +39,7 @@ SHAPES = [{}, {"padding": True, "padding_side": "left"}, {"padding": "max_length
     ),
 )
 @example(rows=[("do", "“do”")], has_pairs=True, options=({}, {}, {}))
+@example(rows=[("do", "hello do hello do")], has_pairs=True, options=({}, CUTS[-1], {}))
 def test_a_batch_is_that_of_transformers(rows, has_pairs, options):
     tokenizer = GPT1Tokenizer(vocab=VOCAB, merges=MERGES)
     tokenizer.add_control_tokens()
