@@ -13,7 +13,7 @@ from typing import Any
 from ..file_kinds import ROW_FILES, json_rows
 from .columns import check_columns
 from .files import read_file
-from .records import SURROGATE
+from .records import SURROGATE, is_null
 
 BEGINS_OF_FORMULAS = ("=", "+", "-", "@")
 # Texts that begin so and are not run: numbers, such as -1e-05, -1,5 and -inf, and signs alone, such as a dash.
@@ -66,7 +66,7 @@ def as_json(value: Any) -> str:
 
 def as_text(cell: Any) -> str:
     """A cell as it stands in a .csv file; a missing one is an empty text."""
-    if cell is None or cell != cell:
+    if is_null(cell):
         return ""
     if isinstance(cell, Number):
         return cell

@@ -17,6 +17,7 @@ from transformers.utils import logging
 from ..errors import UserError
 from ..wording import counted, listed
 from .columns import HIDDEN_LABEL, PLACE, check_columns
+from .records import is_null
 from .tasks import Task
 from .traversals import TRAVERSALS
 
@@ -42,7 +43,7 @@ def is_missing(label: Any) -> bool:
     """Whether the label is None, NaN or a blank text (an empty cell of a .csv file can be read as one)."""
     if isinstance(label, str):
         return not label.strip()
-    return label is None or label != label
+    return is_null(label)
 
 
 def are_all_labelled(rows: Dataset, column: str) -> bool:

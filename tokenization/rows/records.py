@@ -51,6 +51,11 @@ def dataset_of_frame(frame: pandas.DataFrame, source: str, needed: Collection[st
     return _dataset_of_cells(cells, source, needed)
 
 
+def is_null(cell: Any) -> bool:
+    """Whether a cell has no value: None, NaN, or pandas' NA or NaT. A list or an array is one."""
+    return pandas.api.types.is_scalar(cell) and bool(pandas.isna(cell))
+
+
 def _dataset_of_cells(cells: dict[str, list], source: str, needed: Collection[str] | None) -> Dataset:
     columns = {}
     for name, column in cells.items():
@@ -66,7 +71,7 @@ def _fault_of(name: str, column: list, error: Exception) -> str:
     """Why the cells of a column are no column."""
     first_of_kind: dict[str, int] = {}
     for row, cell in enumerate(column):
-        if cell is not None and cell == cell:
+        if not is_null(cell):
             first_of_kind.setdefault(KINDS.get(type(cell), type(cell).__name__), row)
     if len(first_of_kind) > 1:
         (first_kind, first), (second_kind, second), *_ = first_of_kind.items()

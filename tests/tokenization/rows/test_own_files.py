@@ -1,6 +1,7 @@
 """Files of one's own as a task: their splits and columns, whose classes count, and what is refused."""
 
 import datasets
+import numpy as np
 import pandas
 import pytest
 from hypothesis import assume, given
@@ -108,6 +109,20 @@ def test_a_table_of_pandas_is_read_without_its_index_and_its_missing_labels():
     frame = pandas.DataFrame({"body": ["a", "b", "c"], "mood": [1, None, 0], "x": [1, "a", None]}, index=[7, 8, 9])
     rows = load_files({"train": frame}, "classification", COLUMNS, skip_bad_rows=True)[1]["train"]
     assert rows.to_list() == [{"body": "a", "mood": 1, PLACE: 0}, {"body": "c", "mood": 0, PLACE: 2}]
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (pandas.NA, "column 'body' has the text 'a' in row 1, but the number 1 in row 2"),
+        (pandas.NaT, "column 'body' has the text 'a' in row 1, but the number 1 in row 2"),
+        (np.array([1, 2]), "column 'body' has the ndarray array([1, 2]) in row 0, but the text 'a' in row 1"),
+    ],
+    ids=["NA", "NaT", "array"],
+)
+def test_a_mixed_column_of_a_table_of_pandas_is_refused_whatever_else_it_has(other, told):
+    frame = pandas.DataFrame({"body": [other, "a", 1], "mood": [0, 1, 0]})
+    check_refused(lambda: load_files({"train": frame}, "classification", COLUMNS), told, "Write all cells as one kind")
 
 
 def test_columns_of_one_name_in_a_table_of_pandas_are_refused():
