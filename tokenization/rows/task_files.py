@@ -167,7 +167,7 @@ def task_rows(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
     is_test = split in task.test_splits
     sources = _column_sources(rows.column_names, task, source, may_lack_label=is_test)
     for name, columns in sources.items():
-        rows = _make_column(rows, name, columns)
+        rows = _make_column(rows, name, columns, source)
     rows = rows.select_columns(list(sources))
     if label not in sources:
         return rows
@@ -203,11 +203,22 @@ def _column_sources(
     return sources
 
 
-def _make_column(rows: Dataset, name: str, columns: tuple[str, ...]) -> Dataset:
+def _make_column(rows: Dataset, name: str, columns: tuple[str, ...], source: str) -> Dataset:
     """The rows with the texts of some columns as one, joined by a space."""
     if columns == (name,):
         return rows
     if len(columns) == 1:
         return rows.rename_column(columns[0], name)
-    texts = zip(*(rows[column][:] for column in columns), strict=True)
-    return rows.add_column(name, [" ".join(parts) for parts in texts])
+    texts_of_columns = [_texts(rows, column, source) for column in columns]
+    return rows.add_column(name, [" ".join(parts) for parts in zip(*texts_of_columns, strict=True)])
+
+
+def _texts(rows: Dataset, column: str, source: str) -> list[str]:
+    cells = rows[column][:]
+    for row, cell in enumerate(cells):
+        if not isinstance(cell, str):
+            raise UserError(
+                f"{source}: column {column!r} of row {row} (the first is 0) has {cell!r}, but a text is needed. "
+                "Correct or remove the row."
+            )
+    return cells

@@ -177,6 +177,19 @@ def test_story_cloze_has_one_form_whatever_its_columns_were(tmp_path, story, ans
     assert load_task("story_cloze", tmp_path)["test"].to_list() == [{**CANONICAL_STORY, "label": x} for x in (0, 1)]
 
 
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        (["He woke.", None], "column 'InputSentence2' of row 1 (the first is 0) has None"),
+        ([5, 6], "column 'InputSentence2' of row 0 (the first is 0) has 5"),
+    ],
+)
+def test_a_sentence_of_a_story_that_is_no_text_is_refused(tmp_path, cells, told):
+    stories = [{**RELEASED_STORY, "InputSentence2": cell} for cell in cells]
+    path = write_rows(tmp_path / "test.jsonl", stories)
+    check_refused(lambda: load_task("story_cloze", tmp_path), f"{path}: {told}", "Correct or remove the row")
+
+
 def test_story_cloze_is_split_as_in_the_released_code(tmp_path):
     stories = [{**CANONICAL_STORY, "ending1": f"Ending {number}.", "label": number % 2} for number in range(1871)]
     write_rows(tmp_path / "validation.jsonl", stories)
