@@ -80,6 +80,7 @@ def load_files(
     _check_files(files)
     if label_names is not None:
         _check_label_names(label_names)
+        label_names = [str(name) for name in label_names]
     if validation_split is not None:
         check_share(validation_split)
         _check_can_hold_out(files)
@@ -325,14 +326,14 @@ class _OwnRows:
         """The names of the classes: those that are given, those of their columns, or those of the train split."""
         if label_names or self.class_columns:
             return tuple(label_names or self.class_columns)
-        for train in self.splits:
-            if train.name == "train":
-                usable = [label for row, label in enumerate(train.labels) if row not in train.bad_texts]
-                if not usable:
-                    raise UserError(f"{train.source} has no text in its column {train.bad_texts[0]!r}. Name another.")
-                where = f"Column {self.label!r} of {train.source}"
-                return class_names(usable, train.rows.features[self.label], where, num_labels)
-        raise UserError("Without a train file the classes are not known. Pass one, or the model's `label_names`.")
+        train = next((split for split in self.splits if split.name == "train"), None)
+        if train is None:
+            raise UserError("Without a train file the classes are not known. Pass one, or the model's `label_names`.")
+        usable = [label for row, label in enumerate(train.labels) if row not in train.bad_texts]
+        if not usable:
+            raise UserError(f"{train.source} has no text in its column {train.bad_texts[0]!r}. Name another.")
+        where = f"Column {self.label!r} of {train.source}"
+        return class_names(usable, train.rows.features[self.label], where, num_labels)
 
     def write_labels(self, split: _Split, task: Task, skip_bad_rows: bool, hide_unknown_labels: bool) -> None:
         """Gives a split the ids of its labels."""

@@ -152,6 +152,12 @@ def test_names_of_classes_are_a_list_of_different_texts(names, told):
     check_refused(lambda: load_files({"train": moods("a", "b")}, "classification", COLUMNS, label_names=names), told)
 
 
+def test_names_of_classes_that_are_numbers_become_texts():
+    task, splits = load_files({"train": moods(1, 2, 1)}, "classification", COLUMNS, label_names=[1, 2])
+    assert task.label_names == ("1", "2")
+    assert splits["train"]["mood"][:] == [0, 1, 0]
+
+
 def test_a_column_of_a_class_with_a_comma_is_refused():
     """Its name would be two where a model's folder joins the names."""
     rows = [{"body": "a", "x,y": 1, "z": 0}]
