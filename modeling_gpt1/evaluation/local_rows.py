@@ -9,7 +9,7 @@ from collections import defaultdict
 from functools import cache, lru_cache
 from pathlib import Path
 
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, concatenate_datasets
 from jinja2 import UndefinedError
 from lm_eval.api.group import Group
 from lm_eval.api.task import ConfigurableTask
@@ -19,7 +19,7 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from tokenization.errors import UserError
 from tokenization.file_kinds import TASK_FILES
 from tokenization.rows.files import read_file
-from tokenization.rows.task_files import task_rows
+from tokenization.rows.task_files import file_or_shards, task_rows
 from tokenization.rows.tasks import TASKS
 from tokenization.wording import nearest
 
@@ -37,6 +37,8 @@ STORY_CLOZE = {
     "RandomFifthSentenceQuiz2": "sentence_quiz2",
     "AnswerRightEnding": "answer_right_ending",
 }
+# What the hub adds to the name of a split's file: `-00000-of-00001`, and sometimes a checksum.
+PLACE_OF_SHARD = re.compile(r"-\d{5}-of-\d{5}.*")
 SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
 GROUP_SETTINGS = ("group", "group_alias", "aggregate_metric_list", "metadata")
 # What the harness tells of each of its tasks is about their definitions, such as a metric without an aggregation.
@@ -186,8 +188,9 @@ class _LocalRows:
         return self.splits["test_split"] or self.splits["validation_split"]
 
     @property
-    def scored_file(self) -> Path:
-        return self.files[self.scored_split]
+    def scored_files(self) -> str:
+        """The files of these rows, for messages."""
+        return " + ".join(map(str, self.files[self.scored_split]))
 
     def _choose_splits(self) -> dict[str, str | None]:
         """The splits of the task that have a file; if it has none to score, another one: the report names it."""
@@ -228,9 +231,9 @@ class _LocalRows:
             task = ConfigurableTask(config=config)
             self._check_labels(task)
         except (AttributeError, LookupError, TypeError, UndefinedError) as error:
-            columns = ", ".join(read_file(self.scored_file).column_names)
+            columns = ", ".join(read_file(self.files[self.scored_split][0]).column_names)
             raise UserError(
-                f"Task {self.name!r} cannot read {self.scored_file}, whose columns are {columns}: "
+                f"Task {self.name!r} cannot read {self.scored_files}, whose columns are {columns}: "
                 f"{type(error).__name__} {error}. Write columns and labels as {self.definition['dataset_path']} has "
                 "them."
             ) from error
@@ -247,7 +250,7 @@ class _LocalRows:
             choices = task.doc_to_choice(row)
             if not _is_answer(target, choices):
                 raise UserError(
-                    f"Task {self.name!r}: row {number} of {self.scored_file} (the first is 0) has the label "
+                    f"Task {self.name!r}: row {number} of {self.scored_files} (the first is 0) has the label "
                     f"{target!r}, none of the {len(choices)} answers. Write labels as "
                     f"{self.definition['dataset_path']} has them."
                 )
@@ -260,35 +263,36 @@ def _is_answer(target, choices: list[str]) -> bool:
     return not isinstance(target, float) and target in range(len(choices))  # 1.0 is no place in a list
 
 
-def _find_files(folder: Path, prefix: str) -> dict[str, Path]:
-    """Files by split; a raw text is `wiki.test.raw`."""
+def _find_files(folder: Path, prefix: str) -> dict[str, list[Path]]:
+    """Files by split, named as for `load_task`; a raw text is `wiki.test.raw`."""
     found = {}
     for path in folder.glob("*.raw"):
         split = path.name.split(".")[-2]
-        found["validation" if split == "valid" else split] = path
-    for ending in reversed(TASK_FILES):  # of two the first counts, as for `load_task`
+        found["validation" if split == "valid" else split] = [path]
+    for ending in TASK_FILES:
         for path in folder.glob(f"{prefix}*{ending}"):
-            found[path.name.removeprefix(prefix).removesuffix(ending)] = path
+            stem = PLACE_OF_SHARD.sub("", path.name.removesuffix(ending))
+            files = file_or_shards(folder, stem)
+            if files:
+                found[stem.removeprefix(prefix)] = files
     return found
 
 
 # ---- Rows as the hub has them
 
 
-def _read(name: str, path: Path) -> Dataset:
-    """The rows of a file in the columns that the task reads."""
-    if path.suffix == ".raw":
-        return _pages(path.read_text(encoding="utf-8"))
+def _read(name: str, paths: list[Path]) -> Dataset:
+    """The rows of a split's files in the columns that the task reads."""
+    if paths[0].suffix == ".raw":
+        return _pages(paths[0].read_text(encoding="utf-8"))
     if name.startswith(BLIMP):
         uid = name.removeprefix(BLIMP)
-        paradigms = _paradigms(path)
+        paradigms = _paradigms(tuple(paths))
         if uid not in paradigms:
-            raise UserError(f"{path} has no row whose UID is {uid!r}, for task {name!r}. Add rows, or leave it out.")
+            files = " + ".join(map(str, paths))
+            raise UserError(f"{files} has no row whose UID is {uid!r}, for task {name!r}. Add rows, or leave it out.")
         return paradigms[uid]
-    if name in TASKS:
-        rows = task_rows(read_file(path), TASKS[name], "train", str(path))
-    else:
-        rows = read_file(path, infer_types=True)
+    rows = concatenate_datasets([_rows_of_file(name, path) for path in paths])
     if name in CONVERTERS:
         column, convert = CONVERTERS[name]
         if column not in rows.column_names:
@@ -296,10 +300,16 @@ def _read(name: str, path: Path) -> Dataset:
     return rows
 
 
+def _rows_of_file(name: str, path: Path) -> Dataset:
+    if name in TASKS:
+        return task_rows(read_file(path), TASKS[name], "train", str(path))
+    return read_file(path, infer_types=True)
+
+
 @lru_cache(maxsize=1)
-def _paradigms(path: Path) -> dict[str, Dataset]:
+def _paradigms(paths: tuple[Path, ...]) -> dict[str, Dataset]:
     """The rows of each of BLiMP's 67 paradigms."""
-    by_uid = read_file(path).to_pandas().groupby("UID")
+    by_uid = concatenate_datasets([read_file(path) for path in paths]).to_pandas().groupby("UID")
     return {uid: Dataset.from_pandas(rows, preserve_index=False) for uid, rows in by_uid}
 
 

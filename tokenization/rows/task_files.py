@@ -137,14 +137,14 @@ def _find_files(folder: Path, stems: list[str]) -> list[Path]:
     """The files of all stems; none if one of them has no file."""
     found = []
     for stem in stems:
-        files = _file_or_shards(folder, stem)
+        files = file_or_shards(folder, stem)
         if not files:
             return []
         found += files
     return found
 
 
-def _file_or_shards(folder: Path, stem: str) -> list[Path]:
+def file_or_shards(folder: Path, stem: str) -> list[Path]:
     """The file of this name, or the files into which the hub divides such a one, in their order."""
     for ending in TASK_FILES:
         path = folder / f"{stem}{ending}"

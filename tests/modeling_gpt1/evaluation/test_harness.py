@@ -389,6 +389,23 @@ def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):
     assert len(found[0]) == 4
 
 
+def test_files_as_the_hub_names_them_are_found(tmp_path):
+    row = ROWS["rte"][1]
+    write_rows(tmp_path / "rte" / "train-00000-of-00001-0123456789abcdef.parquet", [row])
+    for number in (1, 0):
+        rows = [{**row, "label": number}]
+        write_rows(tmp_path / "rte" / f"validation-{number:05}-of-00002.parquet", rows)
+    [rte], _ = local_rows.specify_tasks(["rte"], tmp_path)
+    assert rte.task_docs["label"][:] == [0, 1]
+    assert rte.training_docs()["label"][:] == [0]
+
+
+def test_a_download_that_lacks_a_part_of_a_split_is_refused(tmp_path):
+    write_rows(tmp_path / "rte" / "validation-00001-of-00002.parquet", [ROWS["rte"][1]])
+    told = refusal(local_rows.specify_tasks, ["rte"], tmp_path)
+    assert f"{tmp_path}/rte has 1 of the 2 files validation-00000-of-00002.parquet" in told
+
+
 @pytest.mark.parametrize(
     ("task", "message"),
     [
