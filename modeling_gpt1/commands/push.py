@@ -15,7 +15,7 @@ from transformers.utils.hub import hf_api
 
 from tokenization.errors import UserError
 
-from ..hub.push import PUBLIC, check_base_of_adapter, explained, is_public_repository, upload
+from ..hub.push import PUBLIC, check_bases_of_adapters, explained, is_public_repository, upload
 from ..inference.checkpoints import saved_revisions
 from .arguments import parser_of
 
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
         raise UserError(f"{folder} is no folder with a config.json. Write the folder of a run after `gpt1 push`.")
     places = places_to_push(folder, args)
     for path, _ in places:
-        check_base_of_adapter(path)
+        check_bases_of_adapters(path)
     repeated_flags = [f"--{flag}" for flag in ("branches", "private") if getattr(args, flag)]
     with explained(args.repo_id, folder, args.revision, more=repeated_flags):
         # None: as the owner's settings say. False would make it public.

@@ -11,14 +11,15 @@ A folder that `gpt1 finetune` wrote has /v1/classify, any other language model /
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformers.hf_argparser import HfArg
 
 from tokenization.errors import UserError
 
+from .. import NOVELS
 from ..families import family_of_checkpoint, family_to_generate
-from ..families.opening import short_name
 from ..storage.reading import one_save
 from .models import OpenedModel, opening, read_with_model
 
@@ -56,8 +57,13 @@ def main(arguments: list[str]) -> None:
 
     with one_save(args.model), opening(f"--model {args.model}"):
         app = open_app(args)
-    print(f"Requests call the model {short_name(args.given_model or args.model)}.", flush=True)
+    print(f"Requests call the model {served_name(args.given_model or args.model)}.", flush=True)
     run_server(app, args.host, args.port)
+
+
+def served_name(model: str) -> str:
+    """What requests call a model: as its folder or hub id was written."""
+    return Path(NOVELS).name if model == NOVELS else model
 
 
 def open_app(args: ServeArguments) -> "FastAPI":
@@ -68,18 +74,18 @@ def open_app(args: ServeArguments) -> "FastAPI":
     config = family.open_config(args.model)
     is_dialogue_model = getattr(config, "speaker_token_ids", None) is not None
     if family.has_task(config) and not is_dialogue_model:
-        return task_app(short_name(args.given_model or args.model), RowClassifier(args.model, args.device))
+        return task_app(served_name(args.given_model or args.model), RowClassifier(args.model, args.device))
     family = family_to_generate(args.model)
     model = family.open_language_model(args.model, device_map=args.device)
     tokenizer = family.open_tokenizer(args.model)
     positions = model.config.max_position_embeddings
     if not 1 <= args.max_new_tokens < positions:
         raise UserError(
-            f"--max_new_tokens is {args.max_new_tokens}, but {short_name(args.given_model or args.model)} has "
+            f"--max_new_tokens is {args.max_new_tokens}, but {served_name(args.given_model or args.model)} has "
             f"{positions} positions, of which a prompt needs at least one. Pass a number from 1 to {positions - 1}."
         )
     return language_model_app(
-        short_name(args.given_model or args.model),
+        served_name(args.given_model or args.model),
         model.eval(),
         tokenizer,
         max_new_tokens=args.max_new_tokens,

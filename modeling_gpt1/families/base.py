@@ -22,7 +22,7 @@ from tokenization.errors import UserError
 from tokenization.rows.tasks import Task
 
 from ..configuration_gpt1 import DOUBLE_HEADS, has_choices, is_regression
-from ..hub.card import CardFacts, base_model_of, names_of_classes
+from ..hub.card import CardFacts, base_model_of, is_packaged_model, names_of_classes
 from .probing import num_parameters
 
 # GPT-1's sizes: each family gets them by default, so that families differ in nothing else.
@@ -435,6 +435,7 @@ class Family(ABC):
             is_of_gpt1=self.has_control_tokens,
             is_finetuned=self.has_task_head(model),
             is_adapter=is_adapter,
+            needs_package=is_adapter and is_packaged_model(model),
             base_model=base_model_of(model),
         )
         if facts.is_finetuned:

@@ -27,9 +27,14 @@ def packaged(model: str | None) -> str | None:
     return NOVELS if is_short_name and not Path(model).exists() else model
 
 
-def short_name(model: str | None) -> str | None:
-    """The short name of the model that comes with the package, for its folder; any other name as it is."""
-    is_packaged = model is not None and Path(model).resolve() == Path(NOVELS).resolve()
+def name_for_others(model: str | None) -> str | None:
+    """What files for others call a model: its name, but the short one for the folder that comes with the package.
+
+    A folder here that has this short name is another model, which is called by its whole path.
+    """
+    if model == Path(NOVELS).name and Path(model).exists():
+        return str(Path(model).absolute())
+    is_packaged = bool(model) and Path(model).resolve() == Path(NOVELS).resolve()
     return Path(NOVELS).name if is_packaged else model
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig
 
+from .. import NOVELS
 from ..configuration_gpt1 import may_be_hub_id
 
 TEMPLATE_NAME = "hub_card.md"
@@ -52,6 +53,8 @@ class CardFacts:
     """Whether it has a task head."""
     is_adapter: bool = False
     """Whether the files are an adapter of PEFT, not a whole model."""
+    needs_package: bool = False
+    """Whether it opens only where gpt1-hf is installed: its base is the model that comes with it."""
     is_pair: bool = False
     """Whether it reads two texts."""
     is_regression: bool = False
@@ -158,6 +161,11 @@ def base_model_of(model) -> str | None:
     """Hub id of the model that this one was made from; None for a local folder, which means nothing to others."""
     name = getattr(model.config, "_name_or_path", None) or getattr(model, "name_or_path", None)
     return name if name and may_be_hub_id(name) and not Path(name).exists() else None
+
+
+def is_packaged_model(model) -> bool:
+    """Whether the weights were opened from the folder of the model that comes with the package."""
+    return bool(model.name_or_path) and Path(model.name_or_path).resolve() == Path(NOVELS).resolve()
 
 
 # ---- Facts of the run

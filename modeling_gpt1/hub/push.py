@@ -16,6 +16,7 @@ from typing import Any
 
 from huggingface_hub import CommitInfo
 from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import filter_repo_objects
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
 
@@ -75,31 +76,38 @@ class PushError(UserError, OSError):
 
 
 def check_base(base: str | None) -> None:
-    """Refuses to push an adapter whose base others do not have; its files would show a path of this machine.
+    """Refuses to push an adapter whose base has a name that means nothing to others, such as a path of this machine.
 
     Args:
         base: name of the adapter's base, a hub id or a folder; None or empty if it is not known.
     """
-    if not base or base == PACKAGED_MODEL:
+    is_folder = bool(base) and Path(base).exists()
+    if not base or (base == PACKAGED_MODEL and not is_folder):
         return
-    if Path(base).exists() or not may_be_hub_id(base):
+    if not may_be_hub_id(base):
         raise UserError(
             f"The adapter's base, {base}, is on this machine only: nobody else could open the adapter. Push the base "
             "first and train on its hub name, or push the merged model: `from_pretrained` opens the adapter's folder "
-            "as it."
+            "as it. If the hub has the base, write its name there as `base_model_name_or_path` into the adapter's "
+            "adapter_config.json."
+        )
+    if is_folder:
+        logger.warning(
+            f"The adapter's base, {base}, is a folder here. Others will open the hub's model of this name with it."
         )
 
 
-def check_base_of_adapter(folder: str | Path) -> None:
-    """`check_base` of the adapter in a folder, if there is one."""
-    path = Path(folder, ADAPTER[0])
-    if path.is_file():
-        check_base(json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path"))
+def check_bases_of_adapters(folder: str | Path) -> None:
+    """`check_base` of each adapter that a push of a folder would upload."""
+    paths = [path.relative_to(folder).as_posix() for path in Path(folder).rglob(ADAPTER[0])]
+    for path in filter_repo_objects(paths, ignore_patterns=NEVER_PUSHED):
+        content = json.loads(Path(folder, path).read_text(encoding="utf-8"))
+        check_base(content.get("base_model_name_or_path"))
 
 
 def upload_result(folder: str, repo_id: str, revision: str | None = None, **commit: Any) -> CommitInfo:
     """As `upload`, with an error that says how to go on."""
-    check_base_of_adapter(folder)
+    check_bases_of_adapters(folder)
     with explained(repo_id, folder, revision):
         return upload(folder, repo_id, revision, **commit)
 

@@ -238,13 +238,14 @@ def _continue_ids(
     tokens = tokens_that_stop(tokenizer)
     end_ids = _own_end_ids(model) + [tokens[string] for string in stop if string in tokens]
     at_strings = StopAtStrings(tokenizer, [string for string in stop if string not in tokens], prompt_length)
+    processors = [RefuseNaN(model), *options.pop("logits_processor", ())]
     sequences = model.generate(
         **inputs,
         max_new_tokens=max_new_tokens,
         eos_token_id=end_ids or None,
         pad_token_id=tokenizer.pad_token_id,
         stopping_criteria=[at_strings] if at_strings.strings else None,
-        logits_processor=[RefuseNaN(model)],
+        logits_processor=processors,
         streamer=streamer,
         **options,
     )

@@ -50,6 +50,7 @@ LACKING_SETTINGS = {
     "forced_eos_token_id": None,
     "exponential_decay_length_penalty": None,
     "stop_strings": None,
+    "watermarking_config": None,
 }
 
 
@@ -82,7 +83,7 @@ def write_page(model_name: str, file: str | Path) -> None:
     data = page_data(model, open_tokenizer(model_name))
     environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = environment.get_template("page.html").render(
-        name=Path(model_name).resolve().name,
+        name=Path(model_name).absolute().name,
         config=model.config,
         num_parameters=model.num_parameters(),
         style=(FOLDER / "page.css").read_text(encoding="utf-8"),
@@ -149,7 +150,7 @@ def check_generation(generation_config: GenerationConfig) -> None:
     """Refuses saved settings with which `generate` would write another text than a page."""
     for name, neutral in LACKING_SETTINGS.items():
         value = getattr(generation_config, name, None)
-        if value is not None and value != neutral:
+        if value and value != neutral:
             raise UserError(
                 f"The model's generation_config.json sets `{name}` to {value!r}, which a page does not do. Remove it "
                 "there, or use `gpt1 convert --to js` and transformers.js."

@@ -31,7 +31,7 @@ from tokenization.rows.columns import PLACE
 from tokenization.wording import counted, listed
 
 from ..families import family_of_model, without_adapter
-from ..families.opening import short_name
+from ..families.opening import name_for_others
 from ..hub.card import model_card
 from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
 from .arguments import plain_numbers, sets_by_name
@@ -465,7 +465,7 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
     if is_adapter:  # what the adapter's base does not know: tokens, task, classes
         own_model.config.architectures = [type(own_model).__name__]
         own_model.config.save_pretrained(str(folder))
-        shorten_name_of_base(folder)
+        name_base_for_others(folder)
         name = trainer.hub_model_id or Path(trainer.args.output_dir).resolve().name
         card = model_card(family_of_model(own_model).card_facts(own_model, name, is_adapter=True))
         (folder / CARD_NAME).write_text(str(card), encoding="utf-8")
@@ -473,11 +473,11 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
         trainer.saved_tokenizer.save_pretrained(str(folder))
 
 
-def shorten_name_of_base(folder: Path) -> None:
-    """Lets an adapter name the model that comes with the package by its short name: its place is of this machine."""
+def name_base_for_others(folder: Path) -> None:
+    """Lets adapters name the model that comes with the package by its short name: its place is of this machine."""
     for path in folder.rglob(_ADAPTER[0]):
         content = json.loads(path.read_text(encoding="utf-8"))
-        content["base_model_name_or_path"] = short_name(content["base_model_name_or_path"])
+        content["base_model_name_or_path"] = name_for_others(content["base_model_name_or_path"])
         path.write_text(json.dumps(content, indent=2, sort_keys=True), encoding="utf-8")
 
 

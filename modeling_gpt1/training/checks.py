@@ -42,7 +42,7 @@ def check_rows(argument: str, rows: Any, collator: Any) -> None:
     """Refuses rows that no collator reads, and those that the default collators cannot encode."""
     if rows is None:
         return
-    if isinstance(rows, dict) and rows:
+    if isinstance(rows, dict):
         raise UserError(f"`{argument}` has the splits {', '.join(rows)}. Pass one of them: `rows['train']`.")
     if isinstance(rows, str) or hasattr(rows, "iloc"):  # the latter is a table of pandas
         kind = type(rows).__name__

@@ -96,7 +96,8 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def prediction_step(self, model, inputs, *args, **kwargs):
-        self._check_sentence_labels(inputs)  # Trainer computes no loss of a batch without them, and says nothing
+        if self._has_known_loss():
+            self._check_sentence_labels(inputs)  # Trainer computes no loss of a batch without them, and says nothing
         return super().prediction_step(model, inputs, *args, **kwargs)
 
     def _check_sentence_labels(self, inputs: dict[str, torch.Tensor]) -> None:

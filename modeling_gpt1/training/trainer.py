@@ -5,7 +5,7 @@ does stays there. These classes add the component losses, their exact evaluation
 `trainer_internals.py` adds exact resume and atomic checkpoints.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from tokenization.errors import UserError
 from tokenization.rows.metrics import gives_one_score
 
 from ..families import Family, family_of_model, without_adapter
-from ..families.opening import short_name
+from ..families.opening import name_for_others
 from ..hub.push import (
     PUBLIC,
     check_base,
@@ -71,7 +71,8 @@ class _GPT1BaseTrainer(ResumableTrainer):
         super().__init__(model, args, *others, **kwargs)
         self._stop_early()
         check_rows("train_dataset", self.train_dataset, self.data_collator)
-        for rows in sets_by_name(self.eval_dataset).values() or [self.eval_dataset]:
+        several = isinstance(self.eval_dataset, Mapping)
+        for rows in self.eval_dataset.values() if several else [self.eval_dataset]:
             check_rows("eval_dataset", rows, self.data_collator)
         self._has_own_loss = self.compute_loss_func is None
         self._set_up_loading()
@@ -283,7 +284,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         model = self.accelerator.unwrap_model(self.model)
         if without_adapter(model) is not model:
             for adapter in model.peft_config.values():
-                check_base(short_name(adapter.base_model_name_or_path))
+                check_base(name_for_others(adapter.base_model_name_or_path))
         options = {}  # releases of transformers differ in those that they know
         if token is not None:
             options["token"] = token

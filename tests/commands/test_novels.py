@@ -11,6 +11,7 @@ from support.refusals import refusal
 
 from modeling_gpt1 import NOVELS, GPT1Config, GPT1ForCausalLM, prepare_finetuning
 from modeling_gpt1.commands.arguments import parser_of
+from modeling_gpt1.families.opening import name_for_others
 from modeling_gpt1.layouts_gpt1 import base_of_adapter
 from tokenization import GPT1Tokenizer, open_tokenizer
 
@@ -91,6 +92,14 @@ def test_an_adapter_finds_it_in_another_installation(base, found, tmp_path):
     for own in ({}, {"base_model_name_or_path": str(tmp_path)}):
         Path(tmp_path, "adapter_config.json").write_text(json.dumps(own), encoding="utf-8")
         assert "json names no other `base_model_name_or_path`" in refusal(base_of_adapter, str(tmp_path))
+
+
+def test_files_for_others_have_its_short_name_unless_a_folder_here_has_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [NOVELS, "gpt1-novels", "me/gpt1-novels", "", None]
+    assert [name_for_others(name) for name in names] == ["gpt1-novels", "gpt1-novels", "me/gpt1-novels", "", None]
+    (tmp_path / "gpt1-novels").mkdir()
+    assert name_for_others("gpt1-novels") == str(tmp_path / "gpt1-novels")
 
 
 @pytest.mark.parametrize("base", ["/elsewhere/run", "a/folder/of/others"])

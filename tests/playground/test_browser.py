@@ -172,7 +172,7 @@ class TestPage:
 
 def test_saved_settings_that_change_nothing_are_taken(make_model, plain_tokenizer):
     model = make_model()
-    model.generation_config.update(repetition_penalty=1.0, num_beams=1, temperature=0.7, top_k=9)
+    model.generation_config.update(repetition_penalty=1.0, num_beams=1, temperature=0.7, top_k=9, suppress_tokens=[])
     assert page_data(model, plain_tokenizer).settings["names"]
 
 
@@ -214,7 +214,13 @@ class TestRefusals:
         assert "`gpt1 convert --to js`" in message
 
     @pytest.mark.parametrize(
-        ("name", "value"), [("repetition_penalty", 1.3), ("suppress_tokens", [5]), ("forced_eos_token_id", 0)]
+        ("name", "value"),
+        [
+            ("repetition_penalty", 1.3),
+            ("suppress_tokens", [5]),
+            ("forced_eos_token_id", 7),
+            ("watermarking_config", {"bias": 2.5}),
+        ],
     )
     def test_a_saved_setting_that_changes_the_text(self, name, value, make_model, plain_tokenizer):
         model = make_model()

@@ -18,7 +18,7 @@ from support.finetuning import (
 )
 from support.launch import IS_AFTER_5_17
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMDoubleHeadsModel, GPT1Model
+from modeling_gpt1 import NOVELS, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMDoubleHeadsModel, GPT1Model
 from modeling_gpt1.families import family_of_model
 from modeling_gpt1.hub.card import (
     base_model_of,
@@ -129,6 +129,16 @@ def test_the_card_of_a_model_alone(tiny_model, model_class, facts):
         "reads at most 24 tokens",
     ):
         assert part in card, part
+    assert faults_of_card(card) == []
+
+
+@pytest.mark.parametrize(("base", "needs"), [(NOVELS, True), ("me/books", False)])
+def test_the_card_of_an_adapter_of_the_packaged_model_shows_no_way_without_the_package(tiny_model, base, needs):
+    model = tiny_model(GPT1DoubleHeadsModel, traversal="classification")
+    model.name_or_path = base
+    card = str(model_card(family_of_model(model).card_facts(model, "me/adapter", is_adapter=True)))
+    assert ("It does not open without the package, which its base comes with." in card) == needs
+    assert ("trust_remote_code=True" in card) == (not needs)
     assert faults_of_card(card) == []
 
 

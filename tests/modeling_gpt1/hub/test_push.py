@@ -1,5 +1,6 @@
 """What a failed push says, where no hub is needed to find out; pushes themselves are in tests/hub."""
 
+import json
 import traceback
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -14,6 +15,35 @@ from transformers import Trainer
 from modeling_gpt1.commands import push as push_command
 from modeling_gpt1.hub import push
 from modeling_gpt1.hub.push import NEVER_PUSHED, REMEDY, PushError, explained, upload_result
+
+
+def write_adapter(folder, base):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("place", [".", "named-style"])
+def test_an_adapter_with_a_path_of_this_machine_is_not_pushed(place, tmp_path):
+    write_adapter(tmp_path / place, "/home/me/books")
+    message = refusal(push.check_bases_of_adapters, tmp_path)
+    assert "The adapter's base, /home/me/books, is on this machine only" in message
+    assert "write its name there as `base_model_name_or_path` into the adapter's adapter_config.json" in message
+
+
+def test_adapters_that_are_not_pushed_are_not_checked(tmp_path):
+    write_adapter(tmp_path, "openai-community/openai-gpt")
+    write_adapter(tmp_path / "checkpoint-5", "/home/me/books")
+    push.check_bases_of_adapters(tmp_path)
+
+
+def test_a_folder_here_named_like_a_model_of_the_hub_is_told_of(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "openai-community" / "openai-gpt").mkdir(parents=True)
+    write_adapter(tmp_path / "run", "openai-community/openai-gpt")
+    push.check_bases_of_adapters("run")
+    assert (
+        "openai-community/openai-gpt, is a folder here. Others will open the hub's model of this name" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from support.tiny import byte_level
-from transformers import GenerationConfig, TokenizersBackend
+from transformers import GenerationConfig, SuppressTokensLogitsProcessor, TokenizersBackend
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, StopAtStrings, continue_prompts
 from modeling_gpt1.inference import generation
@@ -74,6 +74,14 @@ def test_prompts_that_cannot_be_continued(model, tiny_tokenizer, prompts, messag
         continue_prompts(model, tiny_tokenizer, PROMPTS, max_length=4)
     with pytest.raises(ValueError, match="A GPT1DoubleHeadsModel continues no text. Open the folder with GPT1ForCaus"):
         continue_prompts(GPT1DoubleHeadsModel(model.config), tiny_tokenizer, PROMPTS)
+
+
+def test_processors_of_scores_are_those_of_generate(model, tiny_tokenizer):
+    only_seven = SuppressTokensLogitsProcessor([token for token in range(len(tiny_tokenizer)) if token != 7])
+    ((text,),) = continue_prompts(
+        model, tiny_tokenizer, PROMPTS[:1], max_new_tokens=3, do_sample=False, logits_processor=[only_seven]
+    )
+    assert text.strip() == tiny_tokenizer.decode([7, 7, 7])
 
 
 @pytest.mark.parametrize("options", [{"do_sample": False}, {"do_sample": True}, {"num_beams": 2}])

@@ -28,6 +28,12 @@ def test_texts_are_no_rows(argument, tmp_path):
     assert "`load_blocks` makes rows for pre-training of the files of a corpus" in message
 
 
+def test_no_sets_to_evaluate_are_taken_where_nothing_is_evaluated(tmp_path):
+    arguments = GPT1PretrainingArguments(str(tmp_path), use_cpu=True)
+    given = {"train_dataset": [{"input_ids": [1, 2, 3]}], "eval_dataset": {}}
+    assert GPT1PretrainingTrainer(make_language_model(), arguments, data_collator=Collator(), **given)
+
+
 def test_a_score_that_no_evaluation_of_the_task_has_is_refused_before_training(tmp_path):
     arguments = {**CHOOSES_BEST, "metric_for_best_model": "f1", "greater_is_better": True}
     trainer = make_finetuning_trainer("classification", tmp_path, 8, 1, **arguments)

@@ -200,6 +200,20 @@ def test_batches_without_labels_of_the_sentence_head_are_refused(step, trainer_w
     assert "NextSentenceCollator (BERT)" in said
 
 
+def test_a_loss_of_ones_own_may_leave_the_sentence_head_out(trainer_without_sentence_labels):
+    class OnTokens(FamilyPretrainingTrainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            outputs = model(input_ids=inputs["input_ids"])
+            logits = outputs["prediction_logits"].flatten(0, 1)
+            loss = torch.nn.functional.cross_entropy(logits, inputs["labels"].flatten())
+            return (loss, outputs) if return_outputs else loss
+
+    trainer = trainer_without_sentence_labels
+    trainer.__class__ = OnTokens
+    trainer.train()
+    assert "eval_runtime" in trainer.evaluate()
+
+
 def test_rows_without_any_labels_are_predicted_beside_a_sentence_head(trainer_without_sentence_labels):
     rows = trainer_without_sentence_labels.eval_dataset.remove_columns("labels")
     tokens, pairs = trainer_without_sentence_labels.predict(rows).predictions
