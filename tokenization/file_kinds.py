@@ -195,11 +195,17 @@ def _find_delimiter(path: str | Path) -> str:
 
 
 def _num_cells(path: str | Path, mark: str) -> int:
-    """The cells of the first line, if a mark separates them."""
+    """The cells of the first line, if a mark separates them; 0 if a quotation mark behind this one begins a long cell.
+
+    Names of columns with line ends are taken with commas alone.
+    """
     try:
-        return len(_first_cells(path, mark))
-    except pandas.errors.ParserError:  # a quotation mark behind this one begins a cell that never ends
+        cells = _first_cells(path, mark)
+    except pandas.errors.ParserError:  # the cell never ends
         return 0
+    if mark != "," and cells.str.contains("\n", regex=False).any():
+        return 0
+    return len(cells)
 
 
 def _first_cells(path: str | Path, mark: str) -> pandas.Series:

@@ -43,12 +43,12 @@ class GenerationArguments(OpenedModel):
     output_file: str | None = HfArg(default=None, help="New file for the texts, as JSON lines. Default: the terminal.")
     batch_size: int = HfArg(default=8, help="Prompts per batch.")
     max_new_tokens: int = HfArg(default=40, help="Maximum length of a continuation, in tokens.")
-    temperature: float = HfArg(
-        default=1.0, help="Temperature of sampling; 0 always takes the most likely token. Not for --num_beams."
-    )
+    temperature: float = HfArg(default=1.0, help="Temperature of sampling; 0 always takes the most likely token.")
     top_k: int = HfArg(default=40, help="Number of the most likely tokens to sample from; 0: all.")
     top_p: float = HfArg(default=1.0, help="Probability that the tokens to sample from reach together.")
-    num_beams: int = HfArg(default=1, help="Beams of a beam search, which does not sample; 1: no search.")
+    num_beams: int = HfArg(
+        default=1, help="Beams of a beam search, which does not sample: without --temperature, --top_k, --top_p."
+    )
     num_return_sequences: int = HfArg(default=1, help="Continuations per prompt.")
     seed: int = HfArg(default=0, help="Seed of sampling.")
     stop: list[str] = HfArg(default_factory=list, help=r"Strings that end a text, such as \n or [e].")
@@ -60,16 +60,23 @@ class GenerationArguments(OpenedModel):
         if not 0 < self.top_p <= 1:
             raise UserError(f"--top_p is {self.top_p}. Pass a number above 0, up to 1.")
         if self.num_beams > 1:
-            if self.temperature not in (0, 1):  # 1 is the default
-                raise UserError(
-                    f"--temperature {self.temperature} is for sampling, but --num_beams {self.num_beams} searches the "
-                    "most likely text. Leave one of them out."
-                )
+            self._check_not_sampled()
             self._check_number_of_texts(self.num_beams, f"--num_beams {self.num_beams}")
         elif self.temperature == 0:
             self._check_number_of_texts(1, "--temperature 0, which always writes the same text")
         self._check_chat()
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
+
+    def _check_not_sampled(self) -> None:
+        """Refuses flags of sampling beside a beam search."""
+        unchanged = {"temperature": (0, 1.0), "top_k": (40,), "top_p": (1.0,)}  # the last of each is the default
+        for name, values in unchanged.items():
+            value = getattr(self, name)
+            if value not in values:
+                raise UserError(
+                    f"--{name} {value} is for sampling, but --num_beams {self.num_beams} searches the most likely "
+                    "text. Leave one of them out."
+                )
 
     def _check_number_of_texts(self, most: int, how: str) -> None:
         """Refuses more texts for a prompt than there are without sampling."""

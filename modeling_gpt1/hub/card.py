@@ -260,10 +260,10 @@ def versions() -> str:
 
 def version_of(package: str) -> str | None:
     """The version of an installed package; None if it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    for distribution in metadata.distributions(name=package):
+        if distribution.metadata["Name"] is not None:  # what pip has not finished has none
+            return distribution.version
+    return None
 
 
 def cell(text: str) -> str:

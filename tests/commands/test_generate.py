@@ -287,6 +287,7 @@ def test_a_pipeline_and_the_chat_give_the_same_reply(talk, dialogue_folder):
         (["--top_k", "-1"], "--top_k is -1, but must be at least 0"),
         (["--temperature", "0", "--num_return_sequences", "2"], "at most 1 with --temperature 0"),
         (["--num_beams", "2", "--num_return_sequences", "3"], "at most 2 with --num_beams 2"),
+        (["--num_beams", "2", "--top_k", "5"], "--top_k 5 is for sampling, but --num_beams 2"),
         (["--num_beams", "2", "--temperature", "0.8"], "--temperature 0.8 is for sampling, but --num_beams 2"),
         (["--output_file", "texts.jsonl"], "--output_file is for the texts of --prompts and --prompt_file"),
     ],

@@ -53,6 +53,10 @@ def dataset_of_frame(frame: pandas.DataFrame, source: str, needed: Collection[st
 
 def is_null(cell: Any) -> bool:
     """Whether a cell has no value: None, NaN, or pandas' NA or NaT. A list or an array is one."""
+    if cell is None:
+        return True
+    if isinstance(cell, str | int):  # most cells; the last line takes longer
+        return False
     return pandas.api.types.is_scalar(cell) and bool(pandas.isna(cell))
 
 

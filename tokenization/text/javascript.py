@@ -280,7 +280,7 @@ def javascript_tokenizer(tokenizer: GPT1Tokenizer) -> dict:
 
 
 def pre_tokenizer_with_our_spaces(step: dict | None) -> dict | None:
-    """GPT-2's pre-tokenizer with the white space of Unicode; any other as it is.
+    """GPT-2's pre-tokenizer with the white space of Unicode; any other, and one within others, as it is.
 
     JavaScript's own takes a byte order mark for a space, and the next line, U+0085, for none.
     """

@@ -235,6 +235,7 @@ class GPT1Tokenizer(TokenizersBackend):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         tokenize: bool = True,
+        *,  # releases of transformers order the following differently
         sanitize_control_tokens: bool = True,
         padding=False,
         truncation: bool = False,

@@ -147,7 +147,7 @@ class DataArguments:
         if self.dataset_name is not None:
             return
         for name, default in OF_DATA_SET.items():
-            if getattr(self, name) != default:
+            if getattr(self, name) not in (default, ""):  # an empty text leaves a flag of a file out
                 raise UserError(
                     f"--{name} {getattr(self, name)} is for --dataset_name, which was not given. Leave it out."
                 )

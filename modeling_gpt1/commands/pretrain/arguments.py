@@ -141,9 +141,9 @@ class CorpusArguments:
                 ("train_split", "train", "Leave it out"),
                 ("validation_split", None, "Pass the text to evaluate on as --validation_files"),
             ):
-                if getattr(self, name) != default:
+                if getattr(self, name) not in (default, ""):  # an empty text leaves a flag of a file out
                     raise UserError(f"--{name} is for --dataset_name, and --train_files was given. {remedy}.")
-        if self.validation_files and self.validation_split is not None:
+        if self.validation_files and self.validation_split:
             raise UserError(
                 f"--validation_split {self.validation_split} and --validation_files were both given. Leave one of "
                 "them out."

@@ -279,6 +279,13 @@ def test_a_quoted_cell_that_ends_in_another_delimiter_is_read(tmp_path, mark, na
     ]
 
 
+def test_a_quoted_name_that_ends_in_another_delimiter_begins_no_cell_of_several_lines(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text('label,"a text;"\n1,"Well, he said;"\n0,"no"\n1,"x"\n')
+    rows = [("1", "Well, he said;"), ("0", "no"), ("1", "x")]
+    assert read_file(path).to_list() == [{"label": label, "a text;": text} for label, text in rows]
+
+
 def test_a_file_whose_name_looks_like_a_pattern_is_read(tmp_path):
     path = write_rows(tmp_path / "rows[1]*.jsonl", ROWS)
     assert len(load_files({"train": path}, "classification", COLUMNS)[1]["train"]) == 2
