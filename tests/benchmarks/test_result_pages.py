@@ -226,18 +226,6 @@ def test_the_sentences_on_whole_compiled_runs_have_the_measured_ratios():
     assert f"{ratios['GPT2LMHeadModel in Trainer']:.2f} times as many." in text_of("speed.md")
 
 
-def test_the_sentence_without_the_auxiliary_objective_has_the_measured_effects():
-    worth = []
-    for task in ("sst2", "cola", "story_cloze"):
-        found, _ = in_three_and_six_epochs(task)
-        sides = found.scores(task, "without_auxiliary"), found.scores(task, "without_pretraining")
-        worth.append(in_words(difference(*sides)))
-    on_sst2, on_cola, on_stories = worth
-    on_sst2 = on_sst2.replace("(", "points (")
-    sentence = f"pre-training is worth {on_sst2} on SST-2, {on_cola} on CoLA and {on_stories} on Story Cloze."
-    assert f"With λ = 0 on both sides, {sentence}" in text_of("paper.md")
-
-
 def test_ngrams_are_ahead_on_stsb_and_snli():
     leads = []
     for task in ("stsb", "snli"):
