@@ -1,6 +1,7 @@
 """The pages of docs/results/: their tables and pictures are those of the newest results, and stand there alone."""
 
 import copy
+import gzip
 import json
 import math
 import re
@@ -238,8 +239,50 @@ def test_ngrams_are_ahead_on_stsb_and_snli():
     first += f"Transformer by {on_stsb} points "
     first += f"(95 % interval {of_stsb}), on SNLI by {on_snli} points ({of_snli}). On the other three tasks"
     assert first in text_of("paper.md")
-    sentence = f"On SNLI that linear model is ahead by {on_snli}, on STS-B by {on_stsb}: [the paper's experiments]"
+    sentence = f"On SNLI that linear model is ahead by {on_snli}, on STS-B by {on_stsb}, on RACE-middle by"
     assert sentence in text_of_readme()
+
+
+@pytest.fixture(scope="module")
+def race():
+    """The cells of RACE-middle, whose conditions are not all run, with the answer to each row."""
+    path = max(pages.RESULTS.glob("????-??-??-unfinished-race-middle.json.gz"))
+    return Cells(list(json.loads(gzip.decompress(path.read_bytes())).values()))
+
+
+def test_the_scores_of_race_are_those_of_the_kept_answers(race):
+    scores = {variant: race.scores("race-m", variant) for variant in ("full", "ngrams", "ngrams_of_last")}
+    assert [len(of) for of in scores.values()] == [10, 10, 10]
+    spreads = {}
+    for variant, of_seeds in scores.items():
+        percents = [score for score, *_ in of_seeds.values()]
+        spreads[variant] = f"{fmean(percents):.1f} ({min(percents):.1f} to {max(percents):.1f})"
+    text = text_of("paper.md")
+    assert f"the seeds have {spreads['full'].replace(' (', ' % (')}, the linear model of n-grams" in text
+    assert f"words in common {spreads['ngrams']}, one of the answers alone {spreads['ngrams_of_last']}" in text
+
+
+def test_the_differences_of_race_are_those_of_the_kept_answers(race):
+    lead = difference(race.scores("race-m", "ngrams"), race.scores("race-m", "full"))
+    low, high = lead.interval
+    assert f"the linear model is ahead by {lead.value:.1f} points ({low:.1f} to {high:.1f})" in text_of("paper.md")
+    assert f"on RACE-middle by {lead.value:.1f}: [the paper's experiments]" in text_of_readme()
+    of_answers = difference(race.scores("race-m", "full"), race.scores("race-m", "ngrams_of_last"))
+    assert f"less the answers alone is {in_words(of_answers).replace('-', '−')}, so" in text_of("paper.md")
+
+
+def test_the_end_of_the_penalties_that_seeds_of_race_chose_is_told(race):
+    chosen = [cell["penalty"] for cell in race.baseline if cell["variant"] == "ngrams"]
+    assert chosen.count(max(PENALTIES)) == 6
+    assert "Six of the n-grams' ten seeds chose the largest penalty tried, so a larger one may be better" in text_of(
+        "paper.md"
+    )
+
+
+def test_how_far_the_training_loss_of_race_falls_is_measured(race):
+    losses = [cell["training"] for cell in race.fine_tuning]
+    falls = [1 - of["task_loss"] / of["loss_of_frequencies"] for of in losses]
+    assert f"training loss falls {100 * min(falls):.0f} to {100 * max(falls):.0f} % below" in text_of("paper.md")
 
 
 def test_the_sentence_on_all_tasks_has_the_least_and_greatest_worth_of_pretraining():
