@@ -4,6 +4,7 @@ import doctest
 import inspect
 import io
 import json
+import os
 import pkgutil
 import re
 import shlex
@@ -11,6 +12,7 @@ import shutil
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -139,6 +141,13 @@ def runs(stand_ins, tmp_path_factory):
     entry.main(["finetune", *rte, "--output_dir", f"{folder}/rte", *quick, "--save_strategy", "no"])
     shutil.copytree(folder / "books", folder / "babylm")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def own_environment():
+    """Variables that a page's program sets end with its test: wandb's mode prints a line in later processes."""
+    with patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture
