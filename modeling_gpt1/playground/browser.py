@@ -150,7 +150,8 @@ def check_generation(generation_config: GenerationConfig) -> None:
     """Refuses saved settings with which `generate` would write another text than a page."""
     for name, neutral in LACKING_SETTINGS.items():
         value = getattr(generation_config, name, None)
-        if value and value != neutral:
+        is_unset = value in (None, [], {})  # 0 may be a token's id
+        if not is_unset and value != neutral:
             raise UserError(
                 f"The model's generation_config.json sets `{name}` to {value!r}, which a page does not do. Remove it "
                 "there, or use `gpt1 convert --to js` and transformers.js."

@@ -218,7 +218,7 @@ class TestRefusals:
         [
             ("repetition_penalty", 1.3),
             ("suppress_tokens", [5]),
-            ("forced_eos_token_id", 7),
+            ("forced_eos_token_id", 0),
             ("watermarking_config", {"bias": 2.5}),
         ],
     )
