@@ -61,7 +61,7 @@ class StopAtStrings(StoppingCriteria):
 
 
 class RefuseNaN(LogitsProcessor):
-    """Ends a generation whose scores are not numbers, for which a greedy search would take the first token in silence.
+    """Ends a generation whose scores are not numbers, among which a greedy search would take a token in silence.
 
     Args:
         model ([`PreTrainedModel`]): whose scores they are.
@@ -238,7 +238,7 @@ def _continue_ids(
     tokens = tokens_that_stop(tokenizer)
     end_ids = _own_end_ids(model) + [tokens[string] for string in stop if string in tokens]
     at_strings = StopAtStrings(tokenizer, [string for string in stop if string not in tokens], prompt_length)
-    processors = [RefuseNaN(model), *options.pop("logits_processor", ())]
+    processors = [RefuseNaN(model), *(options.pop("logits_processor", None) or ())]
     sequences = model.generate(
         **inputs,
         max_new_tokens=max_new_tokens,

@@ -82,6 +82,7 @@ def test_processors_of_scores_are_those_of_generate(model, tiny_tokenizer):
         model, tiny_tokenizer, PROMPTS[:1], max_new_tokens=3, do_sample=False, logits_processor=[only_seven]
     )
     assert text.strip() == tiny_tokenizer.decode([7, 7, 7])
+    assert continue_prompts(model, tiny_tokenizer, PROMPTS[:1], max_new_tokens=3, logits_processor=None)
 
 
 @pytest.mark.parametrize("options", [{"do_sample": False}, {"do_sample": True}, {"num_beams": 2}])
