@@ -69,10 +69,10 @@ class GenerationArguments(OpenedModel):
 
     def _check_not_sampled(self) -> None:
         """Refuses flags of sampling beside a beam search."""
-        unchanged = {"temperature": (0, 1.0), "top_k": (40,), "top_p": (1.0,)}  # the last of each is the default
-        for name, values in unchanged.items():
+        for name in ("temperature", "top_k", "top_p"):
             value = getattr(self, name)
-            if value not in values:
+            is_greedy = name == "temperature" and value == 0
+            if value != getattr(type(self), name) and not is_greedy:  # a field's default is of the class
                 raise UserError(
                     f"--{name} {value} is for sampling, but --num_beams {self.num_beams} searches the most likely "
                     "text. Leave one of them out."
