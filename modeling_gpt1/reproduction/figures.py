@@ -20,7 +20,7 @@ from .tables import COLUMNS, LABELS, ROW_LABELS, Cells, describe_scores, show_me
 from .tuning import exactly
 
 FAMILIES = {"gpt1": "Transformer", "gpt1-lstm": "LSTM"}
-STYLES = {  # separated without colours, too
+STYLES = {  # distinct without colours, too
     "Transformer": {"fmt": "o-", "color": "#1d4ed8"},
     "LSTM": {"fmt": "s--", "color": "#c2410c", "markerfacecolor": "none"},
 }
