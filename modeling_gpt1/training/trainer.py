@@ -5,7 +5,7 @@ does stays there. These classes add the component losses, their exact evaluation
 `trainer_internals.py` adds exact resume and atomic checkpoints.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -71,8 +71,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         super().__init__(model, args, *others, **kwargs)
         self._stop_early()
         check_rows("train_dataset", self.train_dataset, self.data_collator)
-        several = isinstance(self.eval_dataset, Mapping)
-        for rows in self.eval_dataset.values() if several else [self.eval_dataset]:
+        for rows in self.eval_dataset.values() if isinstance(self.eval_dataset, dict) else [self.eval_dataset]:
             check_rows("eval_dataset", rows, self.data_collator)
         self._has_own_loss = self.compute_loss_func is None
         self._set_up_loading()
