@@ -81,8 +81,10 @@ def check_base(base: str | None) -> None:
     Args:
         base: name of the adapter's base, a hub id or a folder; None or empty if it is not known.
     """
-    is_folder = bool(base) and Path(base).exists()
-    if not base or (base == PACKAGED_MODEL and not is_folder):
+    if not base:
+        return
+    is_folder = Path(base).exists()
+    if base == PACKAGED_MODEL and not is_folder:
         return
     if not may_be_hub_id(base):
         raise UserError(
