@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, loss_gpt1
-from modeling_gpt1.loss_gpt1 import linear_cross_entropy, task_loss, task_losses
+from modeling_gpt1.loss_gpt1 import linear_cross_entropy, span_loss, task_loss, task_losses, token_loss
 from modeling_gpt1.packing_gpt1 import next_tokens, predicted_places
 
 VOCABULARY, HIDDEN = 53, 16
@@ -371,6 +371,14 @@ def test_a_replaced_head_gives_the_same_loss(tiny_model, amp):
     assert relative_error(*gradients) < (0.01 if amp else 1e-6)
 
 
+def test_a_replaced_head_in_half_precision_gives_the_loss_in_float32(tiny_model):
+    input_ids = torch.randint(101, (3, 9), generator=torch.Generator().manual_seed(1))
+    model = tiny_model(GPT1ForCausalLM).to(torch.bfloat16)
+    expected = model(input_ids, labels=input_ids).loss
+    model.lm_head = nn.Sequential(model.lm_head)
+    torch.testing.assert_close(model(input_ids, labels=input_ids).loss, expected, rtol=1e-5, atol=0)
+
+
 def test_a_graph_has_a_power_of_two_of_chunks(monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     sizes = {rows: [len(range(rows)[chunk]) for chunk in loss_gpt1._chunks(rows, 20)] for rows in (28, 32, 92)}
@@ -420,6 +428,25 @@ def test_task_losses_of_regression_are_squared_errors_and_a_missing_number_costs
     assert task_losses(torch.tensor([[1.5], [3.0]]), torch.tensor([-100.0, 2.0]), config).tolist() == [0.0, 1.0]
     assert task_losses(torch.tensor([[1.5], [-1.0]]), torch.tensor([2, 1]), config).tolist() == [0.25, 4.0]
     assert task_losses(torch.tensor([[1.5]], dtype=torch.bfloat16), torch.tensor([2.0]), config).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "loss_of",
+    [
+        lambda scores: task_losses(scores, torch.tensor([2, 0]), GPT1Config()),
+        lambda scores: task_losses(
+            scores,
+            torch.tensor([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]),
+            GPT1Config(problem_type="multi_label_classification"),
+        ),
+        lambda scores: token_loss(scores[None], torch.tensor([[2, 0]]), None),
+        lambda scores: span_loss(scores, torch.tensor([2, 0]), None),
+    ],
+    ids=["classes", "several labels", "tokens", "answers"],
+)
+def test_losses_of_scores_in_half_precision_are_computed_in_float32(loss_of):
+    scores = torch.tensor([[1.5, -0.25, 0.75], [0.5, 2.0, -1.0]])  # exact in both
+    torch.testing.assert_close(loss_of(scores.bfloat16()), loss_of(scores), rtol=0, atol=0)
 
 
 def test_without_gradients_none_is_computed(monkeypatch):
