@@ -124,7 +124,8 @@ def assert_same_gradients(losses, ours, theirs, atol, rtol):
 
 
 TOKEN_LABELS = {"labels": torch.tensor([[0, 1, 2, -100, 1, 2, 0, 0, -100], [2] * 9, [-100] * 9])}
-SPANS = {"start_positions": torch.tensor([2, 0, 9]), "end_positions": torch.tensor([[4], [0], [12]])}  # 9: cut off
+# 9 and 12 were cut off; −1 is taken for the first token.
+SPANS = {"start_positions": torch.tensor([2, -1, 9]), "end_positions": torch.tensor([[4], [0], [12]])}
 OF_TOKENS = (transformers.GPT2ForTokenClassification, GPT1ForTokenClassification, "classifier", TOKEN_LABELS)
 OF_ANSWERS = (transformers.GPT2ForQuestionAnswering, GPT1ForQuestionAnswering, "qa_outputs", SPANS)
 
