@@ -156,6 +156,19 @@ def test_short_documents_are_packed_where_nothing_reads_their_padding(tiny_model
     assert results(model.train(), batch)[1] == num_padded
 
 
+def test_one_token_type_for_all_of_a_document_is_packed_exactly(tiny_model, tiny_tokenizer):
+    model = tiny_model(modeling_gpt1.GPT1ForCausalLM).train()
+    batch = BlockCollator(tiny_tokenizer)([{"input_ids": list(range(5, end))} for end in (7, 20, 9, 24)])
+    untyped, num_packed = results(model, batch)
+    batch["token_type_ids"] = torch.tensor([[3], [4], [5], [6]])
+    packed, number = results(model, batch)
+    padded, _ = results(model, without_plan(batch))
+    assert number == num_packed < batch["input_ids"].numel()
+    for name in packed:
+        torch.testing.assert_close(packed[name], padded[name], atol=1e-5, rtol=1e-5)
+    assert abs(packed["loss"] - untyped["loss"]) > 0.01
+
+
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_gradient_checkpointing_is_exact(tiny_model, use_reentrant):
     model = tiny_model(modeling_gpt1.GPT1DoubleHeadsModel, traversal="multiple_choice").train()
