@@ -59,6 +59,21 @@ def test_rows_of_padding_are_finite_in_every_dtype(tiny_model, dtype):
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_a_row_that_sees_nothing_in_a_mask_of_the_callers_own_is_finite(tiny_model, implementation):
+    """One NaN would be in all tokens after the next block, because 0 · NaN is NaN."""
+    model, ids = tiny_model(GPT1Model), random_ids(2, 6)
+    model.set_attn_implementation(implementation)
+    padding = torch.tensor([[1] * 6, [0] * 2 + [1] * 4])
+    positions = (padding.cumsum(-1) - 1).clamp(min=0)
+    seen = padding.bool()[:, None, None] & torch.ones(6, 6).tril().bool()  # [B, 1, T, T]
+    assert not seen[1, 0, 0].any()
+    states = model(ids, attention_mask=seen, position_ids=positions).last_hidden_state
+    expected = model(ids, attention_mask=padding, position_ids=positions).last_hidden_state
+    assert states.isfinite().all()
+    close(states[padding.bool()], expected[padding.bool()])
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_positions_with_gaps_are_one_sequence(tiny_model, implementation):
     """Another sequence begins only where a position is not above the one before it."""
     model = tiny_model(GPT1Model).double()
@@ -318,6 +333,12 @@ def test_a_subclass_of_any_name_trains_on_the_mean_over_its_targets(tiny_model, 
     expected = model(ids, labels=ids).loss.item()
     trained = Trainer(model, args, train_dataset=[{"input_ids": row, "labels": row} for row in ids]).train()
     assert trained.training_loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_configuration_that_has_become_impossible_is_refused(tiny_config):
+    config = tiny_config()
+    config.num_attention_heads = 3
+    assert "`hidden_size` (32), `num_attention_heads` (3)" in refusal(GPT1ForCausalLM, config)
 
 
 def test_an_unknown_activation_is_refused(tiny_model):
