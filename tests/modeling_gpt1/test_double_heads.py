@@ -206,7 +206,10 @@ def test_a_replaced_lm_head_weighs_the_targets_alike(tiny_model):
     batch = collate(make_examples("multiple_choice"))
     expected = model(**batch).lm_loss
     model.lm_head = torch.nn.Sequential(model.lm_head)  # as an adapter leaves it: logits only
-    torch.testing.assert_close(model(**batch).lm_loss, expected, rtol=1e-5, atol=1e-6)
+    outputs = model(**batch)
+    torch.testing.assert_close(outputs.lm_loss, expected, rtol=1e-5, atol=1e-6)
+    assert outputs.lm_loss.requires_grad
+    assert not outputs.example_losses.requires_grad
 
 
 def test_without_auxiliary_loss_the_lm_head_does_not_run(tiny_model, monkeypatch):
