@@ -94,6 +94,15 @@ def test_padding_changes_no_score(tiny_model, model_class, side):
         close(padded[name][:, kept], alone[name])
 
 
+@pytest.mark.parametrize("model_class", OF_TOKENS)
+def test_what_the_head_of_tokens_reads_is_dropped_in_training(tiny_model, model_class):
+    """With everything dropped, its bias is left."""
+    model, ids = tiny_model(model_class, num_labels=3, classifier_dropout=1.0), random_ids(2, 5)
+    bias = model.classifier.bias.expand(2, 5, 3)
+    close(model.train()(ids).logits, bias)
+    assert (model.eval()(ids).logits - bias).abs().max() > 0.1
+
+
 def test_a_token_sees_only_those_before_it(tiny_model):
     model = tiny_model(GPT1ForTokenClassification)
     ids = random_ids(1, 6)
