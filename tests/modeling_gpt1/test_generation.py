@@ -135,6 +135,14 @@ def test_a_tokens_mask_for_a_static_cache_is_that_of_transformers(model, monkeyp
     assert unpadded.sum() == 3
 
 
+@pytest.mark.parametrize("way", ["eager", "flex_attention"])
+def test_attention_that_reads_no_boolean_mask_gets_that_of_transformers(model, monkeypatch, way):
+    monkeypatch.setattr(model.config, "_attn_implementation", way)
+    monkeypatch.setattr(modeling_gpt1, "create_masks_for_generate", lambda *args, **kwargs: "theirs")
+    given = {CACHE: StaticCache(config=model.config, max_cache_len=LIMIT)}
+    assert model.create_masks_for_generate(model.config, torch.empty(1, 1, 0), torch.ones(1, 3), **given) == "theirs"
+
+
 @pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static", "disable_compile": True}])
 def test_a_step_reads_one_token_and_the_head_one_position(tiny_model, cache):
     model = tiny_model(GPT1ForCausalLM)
@@ -258,6 +266,12 @@ def test_ids_beside_embeddings_are_counted_once(model):
 def test_the_default_length_behind_embeddings_ends_at_the_last_position(model):
     embedded = {"inputs_embeds": model.get_input_embeddings()(PROMPTS[1][None])}
     assert model.generate(**embedded, do_sample=False).shape == (1, LIMIT - 7)
+
+
+def test_embeddings_that_fill_all_positions_are_refused_as_a_prompt(model):
+    message = refusal(model.generate, inputs_embeds=model.get_input_embeddings()(random_prompt(LIMIT)[None]))
+    assert f"A prompt of {LIMIT} tokens may become {LIMIT + 1} (" in message
+    assert message.endswith("shorten the prompt.")
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
