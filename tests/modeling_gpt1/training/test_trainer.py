@@ -81,6 +81,19 @@ class TestLogs:
             mean = sum(record[key] for record in every) / 3
             assert once.state.log_history[0][key] == pytest.approx(mean, rel=1e-6)
 
+    def test_an_evaluation_between_two_logs_adds_nothing_to_the_parts(self, tmp_path):
+        settings = {"logging_steps": 3, "eval_strategy": "steps", "eval_steps": 1}
+        trainer = make_finetuning_trainer("classification", tmp_path, 8, 1, **settings)
+        trainer.train()
+        assert sum("eval_loss" in record for record in trainer.state.log_history) == 3
+        (record,) = [record for record in trainer.state.log_history if "loss" in record]
+        assert record["loss"] == pytest.approx(record["task_loss"] + 0.5 * record["lm_loss"], rel=1e-6)
+
+    def test_a_model_that_does_not_pack_is_left_so(self, tmp_path):
+        model = make_double_heads_model("entailment", make_letter_tokenizer())
+        model.pack_sequences = False
+        assert not make_finetuning_trainer("entailment", tmp_path, 4, 2, model=model).model.pack_sequences
+
     def test_packing_can_be_switched_off(self, tmp_path):
         assert make_finetuning_trainer("entailment", tmp_path, 4, 2).model.pack_sequences
         assert not make_finetuning_trainer("entailment", tmp_path, 4, 2, pack_sequences=False).model.pack_sequences
@@ -308,6 +321,25 @@ class TestPretraining:
             assert record["perplexity"] == pytest.approx(math.exp(record["loss"]), rel=1e-6)
             assert record["tokens_per_second"] > 0
             assert 0 < record["mfu"] < 1
+
+    @pytest.mark.parametrize(("bf16", "dtype"), [(False, torch.float32), (True, torch.bfloat16)])
+    def test_the_utilisation_is_that_of_all_devices_in_the_dtype_of_the_products(
+        self, tmp_path, monkeypatch, bf16, dtype
+    ):
+        measured = []
+        monkeypatch.setattr(
+            "modeling_gpt1.training.trainer.measure_peak_flops", lambda *given: measured.append(given) or 1e12
+        )
+        trainer = support.pretraining.make_pretraining_trainer(tmp_path, 1, bf16=bf16, max_steps=1)
+        trainer.train()
+        assert measured == [(torch.device("cpu"), dtype)]
+        needed = training_flops_per_token(trainer.model)
+        for world_size in (1, 4):
+            monkeypatch.setattr(GPT1PretrainingArguments, "world_size", world_size)
+            trainer.state.num_input_tokens_seen += 10**9
+            trainer.log(record := {"loss": 1.0})
+            assert record["mfu"] == pytest.approx(record["tokens_per_second"] * needed / (1e12 * world_size))
+            assert record["mfu"] > 1e-3
 
     def test_flops_of_the_full_model(self):
         with torch.device("meta"):
