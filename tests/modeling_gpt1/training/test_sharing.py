@@ -74,6 +74,18 @@ def test_batches_that_are_split_count_once():
     assert batches == [[[0, 1], [6, 7]], [[2, 3], [8]], [[4, 5], []]]
 
 
+def test_a_loader_that_drops_its_last_rows_stays_as_it_is():
+    """9 rows in batches of 2 for 3 processes: one batch each, and 3 rows are dropped."""
+    batches = []
+    for rank in range(3):
+        rows = SharedRows(range(9))
+        loader = DataLoader(rows, 2, sampler=SequentialSampler(rows), collate_fn=collate, drop_last=True)
+        loader = prepare_data_loader(loader, num_processes=3, process_index=rank, put_on_device=False)
+        share_rows(loader)
+        batches.append(rows_of(loader))
+    assert batches == [[[0, 1]], [[2, 3]], [[4, 5]]]
+
+
 def test_a_loader_that_skips_and_workers_go_on_with_the_same_batches():
     loader = make_loader("sequential", 11, 2, 3, 2)
     assert rows_of(loader) == [[4, 5], [10]]
