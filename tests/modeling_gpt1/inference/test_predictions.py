@@ -37,6 +37,16 @@ def test_each_row_has_its_class_and_the_probability_of_each(predicted):
         assert sum(record["scores"].values()) == pytest.approx(1)
 
 
+def test_no_gradients_are_kept_while_predicting(predicted):
+    kept = []
+
+    def watch(model):
+        model.register_forward_hook(lambda module, inputs, outputs: kept.append(outputs.task_logits.requires_grad))
+
+    predicted(watch)
+    assert kept == [False] * len(TEXTS)
+
+
 def test_scores_that_are_no_numbers_are_refused_with_the_row(predicted):
     def damage(model):
         with torch.no_grad():  # the letter "p", which only the last text has

@@ -245,6 +245,14 @@ def test_the_model_stays_as_it_was(tiny_model):
     assert largest_difference(scorer, requests, scores) < 1e-5
 
 
+def test_no_gradients_are_kept_while_scoring(tiny_model):
+    model, kept = tiny_model(GPT1ForCausalLM), []
+    model.transformer.register_forward_hook(lambda module, inputs, outputs: kept.append(outputs[0].requires_grad))
+    CausalLMScorer(model).score_ids(make_requests(number=4))
+    assert kept
+    assert not any(kept)
+
+
 @torch.no_grad()
 def test_greedy_continuations_are_known(model):
     """The model's own choices are greedy; with any token changed they are not."""
