@@ -403,6 +403,16 @@ def test_another_task_type_that_serves_is_taken(base):
     prepare_finetuning(base, "rte", peft_config=LoraConfig(r=4, task_type=TaskType.FEATURE_EXTRACTION))
 
 
+@pytest.mark.parametrize("base", ["gpt1"], indirect=True)
+def test_a_configuration_is_left_as_it_was_given(base):
+    """What is completed are the ids of a tokenizer and the names of a head, which another model does not have."""
+    given = LoraConfig(r=4)
+    before = given.to_dict()
+    completed = prepare_finetuning(base, TASK, peft_config=given)["model"].peft_config["default"]
+    assert completed.modules_to_save == ["task_head"]
+    assert given.to_dict() == before
+
+
 def test_virtual_tokens_are_refused(tmp_path):
     base = make_double_heads_model("classification", make_letter_tokenizer())
     sizes = {"token_dim": 32, "num_layers": 2, "num_attention_heads": 4}
