@@ -279,6 +279,26 @@ def test_a_device_stops_where_a_plan_does_not_fit(monkeypatch, change):
         model(**batch)
 
 
+@pytest.mark.parametrize("has_positions", [False, True])
+def test_a_device_reads_the_mask_of_a_planned_batch_beside_positions_alone(tiny_model, monkeypatch, has_positions):
+    """Without it, a position that is not above the one before it would begin another sequence."""
+    model = tiny_model(modeling_gpt1.GPT1ForSequenceClassification)
+    model.set_attn_implementation("eager")
+    batch = planned(pad([[[START, 5, 6, 7, EXTRACT]], [[START, 8, EXTRACT]]]))
+    del batch["choice_mask"]
+    if has_positions:
+        batch["position_ids"] = torch.tensor([0, 0, 1, 1, 2]).expand_as(batch["input_ids"])
+    expected = model(**batch).logits
+    masks = []
+    model.transformer.register_forward_pre_hook(
+        lambda module, args, inputs: masks.append(inputs["attention_mask"]), with_kwargs=True
+    )
+    for module in (modeling_gpt1.checks_gpt1, modeling_gpt1.packing_gpt1):
+        monkeypatch.setattr(module, "can_read", lambda tensor: False)
+    torch.testing.assert_close(model(**batch).logits, expected, atol=1e-6, rtol=1e-5)
+    assert [mask is not None for mask in masks] == [has_positions]
+
+
 def test_a_plan_that_stayed_behind_is_fetched_and_a_graph_follows_none(monkeypatch):
     """transformers' `BatchEncoding.to` moves tensors alone."""
     model, collate, batches = make("multiple_choice")
