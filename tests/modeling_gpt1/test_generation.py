@@ -286,16 +286,17 @@ def test_a_call_past_the_positions_with_a_cache_is_refused(model, kind):
 def test_a_prompt_that_ends_in_the_extract_token_is_told_of(tiny_model, caplog):
     model = tiny_model(GPT1ForCausalLM, extract_token_id=7)
 
-    def told(ids):
+    def told(*prompts):
         caplog.clear()
         logging.Logger.warning_once.cache_clear()
         with caplog.at_level(logging.WARNING):
-            model.generate(torch.tensor([ids]), max_new_tokens=2, pad_token_id=0)
+            model.generate(torch.tensor(prompts), max_new_tokens=2, pad_token_id=0)
         return [record.getMessage() for record in caplog.records if "[e]" in record.getMessage()]
 
     (message,) = told([5, 6, 7])
     assert "`add_special_tokens=False`" in message
     assert told([5, 7, 6]) == []
+    assert told([5, 6, 8], [5, 6, 7]) == [message]
 
 
 @pytest.mark.skipif(CACHE != "cache", reason="the attention of paged caches reads `cache` since transformers 5.24")
