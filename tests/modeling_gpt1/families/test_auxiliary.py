@@ -166,6 +166,13 @@ def test_a_classifier_that_reads_texts_as_an_encoder_decoder_is_refused(tmp_path
     assert "Leave `lm_coef` out" in told
 
 
+@pytest.mark.parametrize("is_nan_expected", [False, True])
+def test_logits_that_are_not_numbers_agree_with_none(is_nan_expected):
+    given = [torch.tensor([1.0, torch.nan]), torch.tensor([1.0, 2.0])]
+    assert auxiliary.difference(*(given[::-1] if is_nan_expected else given)) == torch.inf
+    assert auxiliary.difference(torch.tensor([1.0, 2.5]), given[1]) == 0.25
+
+
 def test_a_classifier_has_no_output_matrix_to_go_on_with(folder_of, tmp_path):
     folder = folder_of("llama")
     prepare_decoder(folder)["model"].save_pretrained(tmp_path / "tuned")

@@ -101,6 +101,18 @@ def test_a_model_that_mixes_padding_in_needs_batches_of_one_length(tmp_path):
     trainer_of(parts_of("fnet", "entailment", "right", pad_to_multiple_of=POSITIONS), tmp_path)
 
 
+def test_scores_that_are_not_numbers_beside_padding_are_refused():
+    parts = parts_of("bert", "entailment", "right")
+
+    def damage_batches(module, inputs, logits):
+        return logits * torch.nan if len(logits) > 1 else logits
+
+    check_padding(parts["model"], parts["data_collator"])
+    parts["model"].classifier.register_forward_hook(damage_batches)
+    with pytest.raises(ValueError, match="the scores of BertForSequenceClassification depend on the padding"):
+        check_padding(parts["model"], parts["data_collator"])
+
+
 def test_the_probe_leaves_no_trace():
     """Neither in the mode of the model, nor in random numbers, nor in the collator's counts."""
     parts = parts_of("bert", "similarity", "right", both_orders=True)
