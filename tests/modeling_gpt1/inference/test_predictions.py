@@ -7,7 +7,7 @@ import torch
 from datasets import Dataset
 from support.finetuning import COLUMNS, make_double_heads_model, make_letter_tokenizer, make_traversal_collator
 
-from modeling_gpt1.inference.predictions import predict_rows
+from modeling_gpt1.inference.predictions import describe_prediction, predict_rows
 from tokenization import Task
 
 TEXTS = ["the old dog is warm", "my cat sees fish", "new park"]
@@ -35,6 +35,13 @@ def test_each_row_has_its_class_and_the_probability_of_each(predicted):
     for record in records:
         assert record["label"] == max(record["scores"], key=record["scores"].get)
         assert sum(record["scores"].values()) == pytest.approx(1)
+
+
+def test_of_several_labels_those_are_named_whose_probability_is_above_one_half():
+    task = Task("moods", "classification", COLUMNS["classification"], ("calm", "glad", "sad"), multi_label=True)
+    found = describe_prediction(torch.tensor([0.1, 0.0, -0.1]), task)
+    assert found["label"] == ["calm"]
+    assert found["scores"] == pytest.approx({"calm": 0.524979, "glad": 0.5, "sad": 0.475021}, abs=1e-6)
 
 
 def test_no_gradients_are_kept_while_predicting(predicted):
