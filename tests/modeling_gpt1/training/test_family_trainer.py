@@ -71,6 +71,18 @@ def log_of(trainer):
     return without_times(trainer.state.log_history)
 
 
+def test_losses_of_a_model_in_half_precision_are_computed_in_float32(make_family_pretraining_trainer):
+    trainer = make_family_pretraining_trainer("gpt2")
+    model = trainer.model.to(torch.bfloat16).eval()
+    batch = trainer.data_collator(list(trainer.eval_dataset))
+    labels = batch.pop("labels")
+    with torch.no_grad():
+        logits = model(**batch).logits.double()
+    expected = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    trainer.args.per_device_eval_batch_size = len(labels)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected.item(), rel=1e-6)
+
+
 @pytest.mark.parametrize("family", OTHERS)
 def test_a_resumed_run_is_the_whole_run_to_the_bit(make_family_pretraining_trainer, tmp_path, family):
     settings = {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4, "max_steps": 6}
