@@ -800,6 +800,25 @@ def test_metrics_that_were_cut_are_written_anew(tmp_path):
     assert json.loads((tmp_path / "all_results.json").read_text(encoding="utf-8")) == {"eval_loss": 0.5}
 
 
+def test_an_optimizer_with_the_same_state_goes_on(tmp_path):
+    """transformers' default is the fused AdamW where torch has one."""
+    (tmp_path / checkpoints.CHECKPOINT_NAME).write_text('{"settings": {"optim": "adamw_torch"}}')
+    for optim in ("adamw_torch", "adamw_torch_fused"):
+        args = modeling_gpt1.GPT1TrainingArguments(str(tmp_path), optim=optim, report_to="none", use_cpu=True)
+        checkpoints.check_optimizer(str(tmp_path), args)
+    args = modeling_gpt1.GPT1TrainingArguments(str(tmp_path), optim="sgd", report_to="none", use_cpu=True)
+    assert "`optim` is 'sgd', but" in refusal(checkpoints.check_optimizer, str(tmp_path), args)
+
+
+def test_another_first_middle_or_last_row_has_another_fingerprint():
+    def fingerprint(texts):
+        return checkpoints.fingerprint_of(datasets.Dataset.from_list([{"text": text} for text in texts]))
+
+    assert fingerprint("abcde") == fingerprint("abcde")
+    others = {fingerprint(texts) for texts in ("abcde", "xbcde", "abxde", "abcdx", "abcdef")}
+    assert len(others) == 5
+
+
 @pytest.mark.parametrize("is_one", [True, False], ids=["one", "several"])
 def test_other_rows_to_evaluate_are_noticed(is_one, tmp_path):
     args = modeling_gpt1.GPT1TrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
