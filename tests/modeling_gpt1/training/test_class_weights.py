@@ -99,6 +99,11 @@ def test_balanced_weights_leave_out_a_class_without_rows(collator):
     assert sum(weights[row["mood"]] for row in ROWS) / len(ROWS) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("missing", [-1, -100])
+def test_balanced_weights_leave_out_rows_without_a_label(missing, collator):
+    assert weights_of_classes("balanced", config_of(), [*ROWS, {"mood": missing}], collator) == [4 / 6, 2.0]
+
+
 def test_other_weights_are_told_at_a_resume(tmp_path, caplog):
     settings = {"save_strategy": "steps", "save_steps": 1}
     make_finetuning_trainer("entailment", tmp_path, 8, 1, class_weights=["1", "9"], max_steps=1, **settings).train()
