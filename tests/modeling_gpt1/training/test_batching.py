@@ -100,6 +100,18 @@ class TestTraining:
             trainer.train()
 
 
+@pytest.mark.parametrize("name", ["seed", "data_seed"])
+@pytest.mark.parametrize("strategy", ["random", "group_by_length"])
+def test_the_seed_of_the_run_or_of_its_data_alone_decides_the_order(strategy, name, tmp_path):
+    """Whatever has seeded torch's generator before."""
+    orders = []
+    for seed_of_torch, seed in ((1, 5), (2, 5), (2, 6)):
+        trainer = make_grouping_trainer(tmp_path, train_sampling_strategy=strategy, **{name: seed})
+        torch.manual_seed(seed_of_torch)
+        orders.append(torch.cat(epoch_of(trainer)).tolist())
+    assert orders[0] == orders[1] != orders[2]
+
+
 class TestOtherRows:
     def test_rows_of_an_unknown_kind_are_shuffled_as_trainer_does(self, tmp_path):
         trainer = make_grouping_trainer(tmp_path)
