@@ -800,6 +800,29 @@ def test_metrics_that_were_cut_are_written_anew(tmp_path):
     assert json.loads((tmp_path / "all_results.json").read_text(encoding="utf-8")) == {"eval_loss": 0.5}
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("hidden_act", "relu"),
+        ("layer_norm_epsilon", 1e-3),
+        ("do_layer_norm_before", True),
+        ("sliding_window", 3),
+        ("tie_word_embeddings", False),
+        ("traversal", "entailment"),
+    ],
+)
+def test_a_model_of_other_numbers_is_not_resumed(tiny_config, tmp_path, field, value):
+    """None of these fields changes the shape of a weight; an id of a token, λ and dropouts are the run's to choose."""
+    config = tiny_config(traversal="classification")
+    config.save_pretrained(tmp_path)
+    free = {"pad_token_id": 5, "lm_coef": 0.1, "embd_pdrop": 0.3}
+    checkpoints.check_architecture(str(tmp_path), tiny_config(traversal="classification", **free))
+    was = getattr(config, field)
+    other = tiny_config(**{"traversal": "classification", field: value})
+    told = refusal(checkpoints.check_architecture, str(tmp_path), other)
+    assert f"whose model has the {field} {was}, but this run's has {value}." in told
+
+
 def test_an_optimizer_with_the_same_state_goes_on(tmp_path):
     """transformers' default is the fused AdamW where torch has one."""
     (tmp_path / checkpoints.CHECKPOINT_NAME).write_text('{"settings": {"optim": "adamw_torch"}}')
