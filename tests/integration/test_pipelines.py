@@ -121,12 +121,13 @@ class TestTextClassification:
             bare = class_logits(classification, ids[1:-1]).softmax(-1)  # the control tokens are no decoration
             assert abs(scores["LABEL_0"] - bare[0]) > 1e-3
 
-    def test_texts_of_another_number_are_told(self, make_task_folder, entailment, caplog):
+    def test_texts_of_another_number_are_told(self, make_task_folder, entailment, classification, caplog):
         one = PROMPTS[0]
         pair = {"text": PROMPTS[0], "text_pair": PROMPTS[1]}
         folder = make_task_folder("classification", columns={"text": "body"})
         caplog.set_level("WARNING", "modeling_gpt1.checks_gpt1")  # a script may have made it say less
-        told = ((entailment, pair, ""), (entailment, one, "`text` and `text_pair`"))
+        told = [(entailment, pair, ""), (entailment, one, "`text` and `text_pair`")]
+        told += [(classification, pair, "")]  # a script without columns may have trained on pairs
         for place, given, needed in (*told, (folder, one, ""), (folder, pair, "`text` alone")):
             caplog.clear()
             pipeline("text-classification", str(place))(given)

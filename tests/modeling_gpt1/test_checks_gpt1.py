@@ -173,6 +173,17 @@ def test_padding_without_a_mask_is_warned_of(make, model_class, caplog):
     assert "We strongly recommend passing in an `attention_mask` since your input_ids may be padded" in caplog.text
 
 
+@pytest.mark.parametrize("num_lacking", [0, 1])
+def test_a_choice_of_padding_alone_lacks_no_extract_token(tiny_model, caplog, num_lacking):
+    model = tiny_model(GPT1ForMultipleChoice, extract_token_id=99)
+    ids = torch.tensor([[[5, 6, 99], [7, 99, 0]], [[8, 9, 99], [0, 0, 0]]])
+    mask = (ids != 0).long()
+    if num_lacking:
+        ids[0, 1, 1] = 8
+    model(ids, attention_mask=mask, choice_mask=mask.any(-1))
+    assert caplog.text.count("1 of 4 sequences of the first batch lack the extract token [e]") == num_lacking
+
+
 def test_a_mask_that_leaves_out_the_cache_is_refused(tiny_model):
     model = tiny_model(GPT1ForCausalLM)
     cache = model(IDS[:, :3], use_cache=True).past_key_values
