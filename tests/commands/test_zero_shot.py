@@ -266,6 +266,17 @@ def test_a_threshold_is_not_scored_on_the_rows_that_it_was_chosen_on(tmp_path, c
     assert "the threshold is chosen on half of its rows and scored on the other half" in caplog.text
 
 
+def test_the_halves_of_a_sorted_file_have_rows_of_all_its_parts(tmp_path):
+    """They are drawn by the seed: CoLA's train file, for one, has a part for each of its sources."""
+    rows = [{"sentence": f"number {number}", "label": int(number >= 20)} for number in range(40)]
+    write(tmp_path / "cola", "train", rows)
+    _, first, first_train = load_questions("cola", str(tmp_path), seed=0)
+    for half in (first, first_train):
+        assert 4 <= sum(row["label"] for row in half) <= 16
+    assert load_questions("cola", str(tmp_path), seed=0)[1] == first
+    assert load_questions("cola", str(tmp_path), seed=1)[1] != first
+
+
 def run_few_shot(save_model, data_dir, tmp_path, *more):
     model, output = save_model(tmp_path / "model"), tmp_path / "out" / "results.json"
     arguments = ["--model", model, "--data_dir", data_dir, "--output_file", str(output), "--tasks", "sst2", *more]
