@@ -295,6 +295,18 @@ def test_tokens_read_from_left_to_right_come_in_order(family_scorer):
             assert score.token_log_probs == pytest.approx(expected, abs=1e-5)
 
 
+def test_masks_behind_the_last_token_have_positions(family_scorer):
+    scorer, read = family_scorer("bert", num_masks=3), []
+    handle = scorer.model.register_forward_pre_hook(
+        lambda module, args, inputs: read.append(inputs["input_ids"].shape[1]), with_kwargs=True
+    )
+    ((score,),) = scorer.score_ids([(list(range(1, 41)), [[7, 8]])])
+    handle.remove()
+    positions = scorer.model.config.max_position_embeddings
+    assert len(score.token_log_probs) == 2
+    assert positions - 1 <= max(read) <= positions
+
+
 def test_the_architecture_decides_the_method():
     masked = (FAMILIES[name].config_class() for name in ("bert", "roberta", "albert"))
     assert {scorer_class_of(config) for config in masked} == {MaskedLMScorer}
