@@ -20,6 +20,7 @@ from tokenization import TASKS, Task, compute_metrics_for, get_task
 from tokenization.errors import UserError
 from tokenization.rows.metrics import SCORES, compute, find_metric
 from tokenization.rows.tasks import predictions_from_logits
+from tokenization.rows.traversals import TRAVERSALS
 
 GLUE = "nyu-mll/glue"
 PAPER = {
@@ -48,6 +49,39 @@ def test_the_tasks_of_the_paper():
     names = {"SST-2": "sst2", "STS-B": "stsb", "StoryCloze": "story_cloze", "race_high": "race-high"}
     for typed, name in names.items():
         assert get_task(typed) is TASKS[name]
+
+
+PAIR_OF_GLUE = ["sentence1", "sentence2"]
+NATURAL_LANGUAGE_INFERENCE = ["premise", "hypothesis"]
+THREE_WAY = ("entailment", "neutral", "contradiction")
+TWO_WAY = ("entailment", "not_entailment")
+STORY = ["context", ["ending1", "ending2"]]
+# Columns of the texts in the order in which they are read, and classes in the order of their ids, as in the releases.
+TEXTS_AND_CLASSES = {
+    "sst2": (["sentence"], ("negative", "positive")),
+    "cola": (["sentence"], ("unacceptable", "acceptable")),
+    "mrpc": (PAIR_OF_GLUE, ("not_equivalent", "equivalent")),
+    "stsb": (PAIR_OF_GLUE, ()),
+    "qqp": (["question1", "question2"], ("not_duplicate", "duplicate")),
+    "mnli": (NATURAL_LANGUAGE_INFERENCE, THREE_WAY),
+    "snli": (NATURAL_LANGUAGE_INFERENCE, THREE_WAY),
+    "qnli": (["question", "sentence"], TWO_WAY),
+    "rte": (PAIR_OF_GLUE, TWO_WAY),
+    "scitail": (NATURAL_LANGUAGE_INFERENCE, ("entails", "neutral")),
+    "race": (["article", "options", "question"], ()),
+    "race-middle": (["article", "options", "question"], ()),
+    "race-high": (["article", "options", "question"], ()),
+    "story_cloze": (STORY, ()),
+}
+
+
+def test_each_task_reads_its_texts_and_numbers_its_classes_as_its_release_does():
+    found = {}
+    for name, task in TASKS.items():
+        traversal = TRAVERSALS[task.traversal]
+        roles = [role for role in (*traversal.roles, *traversal.optional_roles) if role in task.columns]
+        found[name] = ([task.columns[role] for role in roles], task.label_names)
+    assert found == TEXTS_AND_CLASSES
 
 
 def test_predictions_are_the_greatest_logits_of_the_first_output():
