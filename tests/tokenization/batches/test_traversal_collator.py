@@ -470,6 +470,16 @@ def test_a_check_refuses_a_missing_label_where_one_is_needed(letters, label, nee
     assert (check_of(collator, hidden, needs_labels) == (40, 0)) == (not needs_labels)
 
 
+@pytest.mark.parametrize("labels", [[2, 0], [0.5, 1], [-1, 1]])
+def test_of_several_classes_each_is_0_or_1(letters, labels):
+    columns = {"text": "story", "label": "several"}
+    collator = TraversalCollator(letters, "classification", columns, num_labels=2, multi_label=True)
+    message = check_of(collator, [{"story": "a", "several": labels}], needs_labels=True)
+    assert f"Row 0 of split 'train': the label is {labels}" in message
+    assert "a list of 0 or 1 for each of 2 classes" in message
+    assert check_of(collator, [{"story": "a", "several": [0, 1]}], needs_labels=True) == (1, 0)
+
+
 @pytest.mark.parametrize("label", [-1, 0, 1, 2])
 def test_a_check_of_choices_knows_how_many_a_row_has(letters, label):
     rows = [{"story": "a", "endings": ["b", "c"], "label": 1}, {"story": "a", "endings": ["b"], "label": label}]

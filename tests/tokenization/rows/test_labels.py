@@ -357,3 +357,26 @@ def test_numbers_beside_names_that_are_none_are_ids():
     files = {"test": moods(0, 1)}
     rows = load_files(files, "classification", COLUMNS, label_names=("bad", "good"))[1]["test"]
     assert rows["mood"][:] == [0, 1]
+
+
+def test_yes_and_no_say_whether_a_class_holds():
+    rows = [{"body": "a", "sea": "No", "sun": "yes"}, {"body": "b", "sea": "YES", "sun": "no"}]
+    task, splits = load_files({"train": rows}, "classification", {"text": "body", "label": ["sea", "sun"]})
+    assert splits["train"][task.columns["label"]][:] == [[0.0, 1.0], [1.0, 0.0]]
+
+
+def test_a_label_that_is_not_a_number_is_missing():
+    """Other libraries keep NaN in a Parquet file where a label is missing."""
+    rows = datasets.Dataset.from_dict({"body": ["a", "b", "c"], "mood": [1.0, float("nan"), 0.0]})
+    task, splits = load_files({"train": rows}, "classification", COLUMNS, skip_bad_rows=True)
+    assert task.label_names == ("0", "1")
+    assert splits["train"]["mood"][:] == [1, 0]
+
+
+def test_unknown_labels_are_hidden_in_a_test_split_alone():
+    files = {"train": moods("a", "b"), "test": moods("odd", "b")}
+    options = {"label_names": ["a", "b"], "hide_unknown_labels": True}
+    assert load_files(files, "classification", COLUMNS, **options)[1]["test"]["mood"][:] == [None, 1]
+    files["validation"] = moods("a", "odd")
+    told = "1 of 2 rows of the split 'validation'", "row 1: column 'mood' has 'odd'"
+    check_refused(lambda: load_files(files, "classification", COLUMNS, **options), *told)
