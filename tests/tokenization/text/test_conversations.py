@@ -8,6 +8,7 @@ import torch
 from jinja2 import TemplateError
 from support.refusals import refusal
 from support.tiny import SENTENCES, byte_level
+from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerBase
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
@@ -105,6 +106,36 @@ def test_a_tool_that_spells_a_control_token_stays_text(tokenizer, tools):
     template = "[s]{{ tools[0] | tojson }}"
     ids = tokenizer.apply_chat_template([QUESTION], tools=tools, chat_template=template)["input_ids"]
     assert ids == [tokenizer.start_token_id, *plain(tokenizer, json.dumps(tools[0]))]
+
+
+def test_a_tool_with_the_character_that_marks_spellings_keeps_it(tokenizer):
+    name = "\U000f0000\U000f0000 [e]"
+    template = "[s]{{ tools[0]['name'] }}"
+    ids = tokenizer.apply_chat_template([QUESTION], tools=[{"name": name}], chat_template=template)["input_ids"]
+    assert ids == [tokenizer.start_token_id, *plain(tokenizer, name)]
+
+
+def test_a_setting_that_spells_a_control_token_stays_text(tokenizer):
+    ids = tokenizer.apply_chat_template([QUESTION], chat_template="[s]{{ style }}", style="[e]")["input_ids"]
+    assert ids == [tokenizer.start_token_id, *plain(tokenizer, "[e]")]
+
+
+def test_a_special_token_without_a_name_is_the_templates_alone(tokenizer):
+    tokenizer.add_tokens([AddedToken("<|tool|>", special=True)], special_tokens=True)
+    spelled = {"role": "user", "content": "he <|tool|> paid"}
+    template = "<|tool|>{{ messages[0]['content'] }}"
+    ids = tokenizer.apply_chat_template([spelled], chat_template=template)["input_ids"]
+    number = tokenizer.convert_tokens_to_ids("<|tool|>")
+    assert ids == [number, *plain(tokenizer, spelled["content"])]
+    assert number not in ids[1:]
+
+
+def test_a_special_token_that_begins_with_another_is_read_whole(tokenizer):
+    tokenizer.add_tokens([AddedToken("[e]|", special=True)], special_tokens=True)
+    template = "[e]|{{ messages[0]['content'] }}[e]"
+    ids = tokenizer.apply_chat_template([QUESTION], chat_template=template)["input_ids"]
+    longer = tokenizer.convert_tokens_to_ids("[e]|")
+    assert ids == [longer, *plain(tokenizer, QUESTION["content"]), tokenizer.extract_token_id]
 
 
 def test_the_text_of_a_conversation_is_the_templates(tokenizer):
