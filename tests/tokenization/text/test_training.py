@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, BertTokenizer
 
 from tokenization import TOKENIZER_KINDS, family_tokenizer, open_tokenizer, train_tokenizer
+from tokenization.text.bpe_training import learn_merges
 from tokenization.text.training import describe_tokenizer
 
 TEXTS = [
@@ -207,3 +208,18 @@ def test_a_tokenizer_is_described(learnt):
         "wordpiece": "WordPiece",
         "characters": "one token a character",
     }
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"), [((2048, 3), ("a", "b")), ((3, 2048), ("c", "d")), ((1025, 1027), ("c", "d"))]
+)
+def test_the_pair_that_occurs_most_often_is_merged_first(counts, expected):
+    """Also where words are so frequent that they are repeated in several strings."""
+    words = dict(zip(("ab", "cd"), counts, strict=True))
+    assert learn_merges(words, list("abcd"), num_merges=1, show_progress=False) == [expected]
+
+
+@pytest.mark.parametrize(("least", "expected"), [(1, [("a", "b"), ("c", "d")]), (2, [("a", "b")]), (3, [])])
+def test_a_pair_that_occurs_too_rarely_is_not_merged(least, expected):
+    words = {"ab": 2, "cd": 1}
+    assert learn_merges(words, list("abcd"), num_merges=9, min_frequency=least, show_progress=False) == expected
