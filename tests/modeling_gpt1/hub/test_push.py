@@ -105,8 +105,10 @@ def test_no_token_is_in_a_traceback_or_a_log(kind, tmp_path, monkeypatch):
 def test_what_is_never_pushed():
     pushed = ["model.safetensors", "modeling_gpt1.py", "log.jsonl", "runs/environment.txt", "a_b/c_d.json"]
     kept = [
-        *(".env", ".env.local", "data/.env", "_incomplete/x", "runs/_private/x", "runs/_x.json"),
-        *("x.joblib", "x.npz", "runs/x.npy", "training_args.bin", "sub/optimizer.pt", "rng_state.pth"),
+        *(".env", ".env.local", "data/.env", "data/.env.local", "prod.env", "sub/.netrc"),
+        *("_incomplete/x", "runs/_private/x", "runs/_x.json"),
+        *("x.joblib", "x.npz", "runs/x.npy", "training_args.bin", "sub/optimizer.pt", "rng_state.pth", "x.pth.tar"),
+        *("x.pkl", "x.pkl.gz", "x.pickle", "x.p", "x.ckpt", "x.dill", "x.h5", "chck_1M/model.safetensors"),
         *("checkpoint-5/model.safetensors", "trial/checkpoint-7/model.safetensors"),
         *("eval_predictions.jsonl", "sub/eval_predictions_validation_matched.jsonl"),  # the user's texts
         *("run.yaml", "parts/eval_run.yaml", "evaluate_run-chck_1M.yaml", ".netrc", "pytorch_model_fsdp_0/.metadata"),
