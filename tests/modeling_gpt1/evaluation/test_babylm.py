@@ -309,6 +309,13 @@ def test_ages_of_acquisition_are_where_the_curves_cross(sign, tmp_path):
         assert babylm._age_of_model(np.array(counts[:3]), curve[:3]) is None
     some = [row for row in rows if row["target_word"] in words[:2]]
     assert babylm.age_correlation(some, tmp_path / "cdi_human.csv") == {"curve_fitness": 0.0, "num_words": 2}
+    some = [row for row in rows if row["target_word"] in words[:3]]
+    expected = {"curve_fitness": pytest.approx(sign, abs=0.02), "num_words": 3}
+    assert babylm.age_correlation(some, tmp_path / "cdi_human.csv") == expected
+    # Of a word that stands twice in the file, such as one of two meanings, the first counts.
+    twice = pd.concat([children, children.iloc[-1:].assign(word="ball")])
+    twice.to_csv(tmp_path / "twice.csv", index=False)
+    assert babylm.age_correlation(rows, tmp_path / "twice.csv") == found
 
 
 def test_a_word_is_scored_behind_its_context(causal, tmp_path):

@@ -350,6 +350,24 @@ def test_a_group_without_a_metric_shows_its_members():
     assert chance_of(results, "outer") == 0.5
 
 
+def test_the_chance_of_a_group_is_the_mean_of_its_tasks():
+    results = made_results(["group"], {"a": {}, "b": {}}, group_subtasks={"group": ["a", "b"]})
+    results["n-samples"]["a"]["chance"] = 0.25
+    assert chance_of(results, "group") == 0.375
+
+
+def test_raw_files_of_wikitext_are_their_splits(tmp_path):
+    for name in ("test", "valid"):
+        (tmp_path / f"wiki.{name}.raw").touch()
+    found = local_rows._find_files(tmp_path, "")
+    assert found == {"test": [tmp_path / "wiki.test.raw"], "validation": [tmp_path / "wiki.valid.raw"]}
+
+
+def test_a_section_of_an_article_begins_no_page():
+    article = " = A Home = \n \n It was old . \n \n = = Rooms = = \n \n Two . \n"
+    assert local_rows._pages(article)["page"][:] == [article]
+
+
 def test_race_keeps_the_questions_of_an_article_together():
     rows = [
         {"article": "A.", "question": "One?", "options": TEXTS[:4], "label": 0},
