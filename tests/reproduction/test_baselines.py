@@ -150,6 +150,26 @@ def test_the_penalty_is_the_best_on_the_held_out_part(monkeypatch):
     assert found["penalties"][1.0] > found["penalties"][1e6]
 
 
+def test_of_penalties_that_are_as_good_the_smallest_is_chosen(monkeypatch):
+    monkeypatch.setattr(baselines, "PENALTIES", (1.0, 2.0))
+    found = score("sst2", "ngrams", sentiment(120))
+    assert found["penalties"] == {1.0: 1.0, 2.0: 1.0}
+    assert found["penalty"] == 1.0
+
+
+def test_scores_of_several_splits_have_the_names_of_these():
+    rows = Dataset.from_list([{"premise": f"{n}", "hypothesis": "abc"[n % 3], "label": n % 3} for n in range(60)])
+    splits = {
+        "validation_matched": rows.select(range(6)),
+        "validation_mismatched": rows.select(range(6, 12)),
+    }
+    found = baselines.score_baseline(get_task("mnli"), "ngrams_of_last", rows, splits, {}, 1)
+    assert found["metrics"] == {
+        "eval_validation_matched_accuracy": 1.0,
+        "eval_validation_mismatched_accuracy": 1.0,
+    }
+
+
 def test_the_rows_of_a_run_are_drawn(monkeypatch):
     fitted = []
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from support.markup import Markup
 
 from modeling_gpt1.reproduction import claims, figures
@@ -194,6 +195,32 @@ def test_many_comparisons_need_more_each():
 
 def test_the_score_of_a_few_rows_is_not_certain():
     assert standard_error(1.0, 100, "accuracy") == pytest.approx(0.01)
+
+
+def test_zero_shot_scores_are_compared_two_sided_by_the_errors_of_both():
+    found = claims.by_rows("SST-2", "after", (0.5, 0.03), (0.4, 0.04))
+    assert (found.difference, found.p) == pytest.approx((0.1, 2 * norm.sf(2)))
+
+
+def test_a_cell_has_the_mean_and_the_median_of_its_seeds():
+    cells = [fine_tuned("rte", "full", seed, score) for seed, score in enumerate((50.0, 51.0, 58.0), start=1)]
+    cell = build_report(cells, title="")["tables"][0]["rows"][0]["cells"]["rte"]
+    expected = {"mean": 53.0, "median": 51.0, "lowest": 50.0, "highest": 58.0, "seeds": [1, 2, 3]}
+    assert cell["measured"] == expected
+
+
+def test_the_constant_answer_of_a_task_in_parts_is_the_mean_of_the_parts():
+    """Three of four rows of one class, and two of four."""
+    metrics = {f"eval_validation_{part}_accuracy": 0.5 for part in ("matched", "mismatched")}
+    labels = {"validation_matched": "0 0 0 1", "validation_mismatched": "0 1 2 2"}
+    answers = {split: {"labels": of_split, "predictions": "0 0 0 0"} for split, of_split in labels.items()}
+    found = Cells([{**fine_tuned("mnli", "full", 1, 0.0), "metrics": metrics, "answers": answers}])
+    assert found.baselines("mnli") == {"rows": 8, "majority": 62.5}
+
+
+def test_a_task_has_as_many_training_rows_as_its_largest_run():
+    cells = [{**fine_tuned("qqp", "full", seed, 50.0), "train_rows": rows} for seed, rows in ((1, 10), (2, 20))]
+    assert Cells(cells).training_rows("qqp") == 20
 
 
 # ---- The report as a dictionary
