@@ -52,7 +52,7 @@ class EvaluationArguments(ScoringArguments):
     sentence_prefix: bool = HfArg(
         default=False, help="Score the first token of whole sentences, too, as the harness's model hf does."
     )
-    seed: int = HfArg(default=1234, help="Seed for sampling rows and few-shot examples.")
+    seed: int = HfArg(default=1234, help="Seed for sampling few-shot examples.")
 
 
 ARGUMENTS = (EvaluationArguments,)
