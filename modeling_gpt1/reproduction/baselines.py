@@ -116,7 +116,7 @@ class LinearModel:
 
     def __init__(self, inputs: Inputs, penalty: float):
         self.inputs = inputs
-        self.vectorizer = CountVectorizer(analyzer=inputs.analyzer(), binary=True, dtype=np.float64)
+        self.vectorizer = CountVectorizer(analyzer=inputs.analyzer(), dtype=np.float64)
         if inputs.task.regression:
             self.model = Ridge(alpha=penalty)
         else:
