@@ -613,7 +613,21 @@ def test_the_report_can_be_recomputed_from_the_kept_cells(stand_ins, tuned, tmp_
 def test_the_same_cells_give_the_same_bytes(tmp_path):
     for name in ("first.gz", "second.gz"):
         models_module.write_finished_cells(tmp_path / name, [{"kind": "fine_tuning", "answers": "0 1"}])
-    assert (tmp_path / "first.gz").read_bytes() == (tmp_path / "second.gz").read_bytes()
+    first, second = ((tmp_path / name).read_bytes() for name in ("first.gz", "second.gz"))
+    assert first == second
+    assert first[4:8] == bytes(4)  # the time of writing, in seconds
+
+
+def test_a_cell_that_cannot_be_written_whole_is_no_finished_one(tmp_path, monkeypatch):
+    def fail(*places):
+        raise OSError("No space left on device")
+
+    write_json(tmp_path / "cell.json", {"seed": 1})
+    monkeypatch.setattr(os, "replace", fail)
+    for name in ("cell.json", "other.json"):
+        with pytest.raises(OSError, match="No space left"):
+            write_json(tmp_path / name, {"seed": 2})
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"cell.json": '{\n  "seed": 1\n}\n'}
 
 
 # ---- Parts and checkpoints
