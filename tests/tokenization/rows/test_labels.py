@@ -380,3 +380,17 @@ def test_unknown_labels_are_hidden_in_a_test_split_alone():
     files["validation"] = moods("a", "odd")
     told = "1 of 2 rows of the split 'validation'", "row 1: column 'mood' has 'odd'"
     check_refused(lambda: load_files(files, "classification", COLUMNS, **options), *told)
+
+
+def test_places_that_are_known_stay_those_of_the_rows_that_are_kept():
+    rows = datasets.Dataset.from_list(moods("a", None, "b")).add_column(PLACE, [4, 7, 9])
+    kept = load_files({"train": rows}, "classification", COLUMNS, skip_bad_rows=True)[1]["train"]
+    assert kept[PLACE][:] == [4, 9]
+
+
+def test_a_text_of_several_columns_may_have_a_blank_one_but_none_that_is_missing():
+    rows = [{"title": title, "body": "a film", "mood": mood} for title, mood in (("", "a"), (None, "b"), ("x", "b"))]
+    columns = {"text": ["title", "body"], "label": "mood"}
+    check_refused(lambda: load_files({"train": rows}, "classification", columns), "row 1: column 'title' has None")
+    kept = load_files({"train": rows}, "classification", columns, skip_bad_rows=True)[1]["train"]
+    assert kept["title"][:] == ["", "x"]

@@ -125,6 +125,12 @@ def test_a_test_file_may_lack_some_labels_or_all(tmp_path):
         ("cola", "train.jsonl", films([1]), ["'label'", "[1]", "Correct or remove"]),
         ("sst2", "train.jsonl", [{"text": "x", "label": 1}], ["no column sentence", "text, label", "Rename"]),
         ("race", "train.jsonl", [{"article": "A", "question": "Q", "options": ["a"]}], ["no column label or answer"]),
+        (
+            "race",
+            "train.jsonl",
+            [{"article": "A", "question": "Q", "options": list("wxyz"), "answer": 1}],  # the first or the second?
+            ["row 0: column 'label' has 1", "one of A, B, C, D"],
+        ),
         ("race", "middle_train.jsonl", [{"article": "A."}], ["No file of task 'race'", "middle_train, high_train"]),
         ("sst2", "other.jsonl", films(1), ["No file of task 'sst2'", "train, validation, test", ".parquet"]),
     ],
