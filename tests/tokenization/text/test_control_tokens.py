@@ -46,3 +46,13 @@ def test_a_padded_vocabulary_grows_only_if_it_must(num_tokens, padded, grown, wh
 def test_a_vocabulary_fits_a_model_up_to_the_next_multiple(vocab_size, num_tokens, num_shards, fits):
     config = SimpleNamespace(vocab_size=vocab_size, distributed_config=SimpleNamespace(fsdp_size=num_shards))
     assert has_size_for(config, num_tokens) is fits
+
+
+def test_a_check_completes_model_and_tokenizer_from_each_other():
+    tokenizer = make_tokenizer(8)
+    add_control_tokens(tokenizer)
+    config = GPT1Config(vocab_size=len(tokenizer), max_position_embeddings=16, **SIZES)
+    assert (config.extract_token_id, tokenizer.model_max_length > 16) == (None, True)
+    check_vocabulary(config, tokenizer)
+    assert (config.start_token_id, config.delimiter_token_id, config.extract_token_id) == (8, 9, 10)
+    assert tokenizer.model_max_length == 16
