@@ -13,6 +13,7 @@ from support.refusals import refusal
 from transformers import Trainer
 
 from modeling_gpt1.commands import push as push_command
+from modeling_gpt1.configuration_gpt1 import PACKAGED_MODEL
 from modeling_gpt1.hub import push
 from modeling_gpt1.hub.push import NEVER_PUSHED, REMEDY, PushError, explained, upload_result
 
@@ -44,6 +45,17 @@ def test_a_folder_here_named_like_a_model_of_the_hub_is_told_of(tmp_path, monkey
     assert (
         "openai-community/openai-gpt, is a folder here. Others will open the hub's model of this name" in caplog.text
     )
+
+
+def test_a_folder_here_named_like_the_packaged_model_is_told_of(tmp_path, monkeypatch, caplog):
+    """Its weights may be others than those that the name opens elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    write_adapter(tmp_path / "run", PACKAGED_MODEL)
+    push.check_bases_of_adapters("run")
+    assert caplog.text == ""
+    (tmp_path / PACKAGED_MODEL).mkdir()
+    push.check_bases_of_adapters("run")
+    assert f"The adapter's base, {PACKAGED_MODEL}, is a folder here." in caplog.text
 
 
 @pytest.mark.parametrize(
