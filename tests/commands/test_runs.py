@@ -1,15 +1,19 @@
 """What the commands that train do before a run."""
 
+from types import SimpleNamespace
+
 import pytest
+from datasets import Dataset
 from support.refusals import refusal
 
 from modeling_gpt1 import GPT1TrainingArguments
 from modeling_gpt1.commands import runs
 from modeling_gpt1.commands.arguments import parser_of
-from modeling_gpt1.commands.finetune.run import FineTuningRun
+from modeling_gpt1.commands.finetune import run as finetune_run
 from modeling_gpt1.commands.pretrain.run import PretrainingRun
+from tokenization import get_task
 
-RUNS = {"finetune": FineTuningRun, "pretrain": PretrainingRun}
+RUNS = {"finetune": finetune_run.FineTuningRun, "pretrain": PretrainingRun}
 
 
 @pytest.mark.parametrize(
@@ -76,3 +80,54 @@ def test_a_run_does_not_go_on_with_other_data(command, words, changed, tmp_path,
     message = refusal(run_with([*words[:place], *changed, *words[place + len(changed) :]]).check_output_folder)
     assert f"checkpoint-2 was trained with {flag} " in message
     assert "a run cannot go on with" in message
+
+
+@pytest.mark.parametrize(("words", "expected"), [(["--seed", "7"], 7), (["--seed", "7", "--data_seed", "3"], 3)])
+def test_the_seed_of_a_run_draws_the_rows_that_are_held_out(words, expected, tmp_path, monkeypatch):
+    seeds = []
+    monkeypatch.setattr(finetune_run, "load_files", lambda *args, **options: seeds.append(options["seed"]))
+    parser = parser_of("finetune")
+    common = ["--output_dir", str(tmp_path), "--model", "me/model", "--do_train", "--do_eval", "--use_cpu"]
+    share = ["--validation_split", "0.2"]
+    run = finetune_run.FineTuningRun(parser, *parser.read([*FINETUNE_FILES, *share, *common, *words]))
+    run.config = SimpleNamespace(traversal=None)
+    run.load_own_data()
+    assert seeds == [expected]
+
+
+@pytest.mark.parametrize(("n_transfer", "expected"), [("-1", None), ("0", "me/model")])
+def test_a_model_that_keeps_nothing_of_a_checkpoint_is_not_made_from_it(n_transfer, expected, tmp_path, monkeypatch):
+    starts = []
+    monkeypatch.setattr(runs, "publish", lambda trainer, start, following, **facts: starts.append(start))
+    parser = parser_of("finetune")
+    words = ["--task", "rte", "--output_dir", str(tmp_path), "--model", "me/model", "--do_train", "--use_cpu"]
+    run = finetune_run.FineTuningRun(parser, *parser.read([*words, "--n_transfer", n_transfer]))
+    run.start = run.model_args.model
+    run.task = get_task("rte")
+    run.trainer = SimpleNamespace(save_state=lambda: None)
+    run.publish()
+    assert starts == [expected]
+
+
+def test_a_link_to_a_file_of_the_training_text_is_not_held_out(tmp_path):
+    (tmp_path / "books.txt").write_text("the old farmer", encoding="utf-8")
+    (tmp_path / "held_out.txt").symlink_to(tmp_path / "books.txt")
+    files = ["--train_files", str(tmp_path / "books.txt"), "--validation_files", str(tmp_path / "held_out.txt")]
+    parser = parser_of("pretrain")
+    run = PretrainingRun(parser, *parser.read([*files, "--output_dir", str(tmp_path / "run"), "--use_cpu"]))
+    assert f"{tmp_path}/held_out.txt is in --train_files and in --validation_files." in refusal(run.check_text)
+
+
+def test_the_seed_of_a_run_draws_the_texts_of_a_mixture(tmp_path, monkeypatch):
+    def blocks_of(self, source, **options):
+        (name,) = source["source"]
+        return Dataset.from_dict({"input_ids": [[ord(name), number] for number in range(20)]})
+
+    monkeypatch.setattr(PretrainingRun, "blocks_of", blocks_of)
+    drawn = []
+    for seed in ("7", "7", "8"):
+        parser = parser_of("pretrain")
+        words = [*MIXTURE, "--output_dir", str(tmp_path), "--use_cpu", "--seed", seed]
+        drawn.append(PretrainingRun(parser, *parser.read(words)).blocks_to_train_on()["input_ids"][:])
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]

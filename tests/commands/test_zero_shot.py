@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -311,3 +312,16 @@ def test_without_several_prompts_the_results_have_no_spread(save_model, data_dir
 )
 def test_flags_of_several_prompts_need_each_other(more, told):
     assert told in refusal(zero_shot.main, ["--model", "m", *more])
+
+
+def test_the_seed_of_the_command_draws_the_examples_that_are_shown(monkeypatch):
+    seeds = []
+
+    def note(scorer, heuristic, rows, train_rows, *, seed, **options):
+        seeds.append(seed)
+        return SimpleNamespace(metrics={}, threshold=None)
+
+    monkeypatch.setattr(zero_shot, "evaluate_zero_shot", note)
+    arguments = zero_shot.ZeroShotArguments(model="me/model", num_shots=2, seed=5)
+    zero_shot.evaluate_task(None, "sst2", ("validation", [], []), arguments)
+    assert seeds == [5]

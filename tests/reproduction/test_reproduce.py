@@ -993,6 +993,12 @@ def test_one_command_goes_from_a_text_to_the_report(from_text, stand_ins, tmp_pa
     assert len(stand_ins()) == 2
 
 
+def test_a_flag_takes_the_place_of_the_same_flag_however_both_are_spelled():
+    own = ["--learning_rate", "2e-3", "--config_overrides=n_embd=16"]
+    words = ["--learning-rate", "1e-3", "--use-cpu", "--config-overrides", "n_embd=8"]
+    assert behind(words, own) == ["--use-cpu", *own]
+
+
 def test_a_model_that_cannot_be_pre_trained_ends_the_command(from_text, stand_ins, capsys):
     assert reproduce(from_text("--only_report")) == 1
     assert stand_ins() == []
