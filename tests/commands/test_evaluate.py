@@ -49,6 +49,18 @@ def test_a_folder_names_its_task_and_no_library_is_heard(save_model, data_dir, t
     assert [one for one in caplog.messages if "of the tokens" not in one] == []
 
 
+def test_the_seed_of_the_command_draws_the_examples_that_are_shown(save_model, data_dir, tmp_path, monkeypatch):
+    seeds = []
+
+    def note(*args, fewshot_random_seed, **options):
+        seeds.append(fewshot_random_seed)
+
+    monkeypatch.setattr("lm_eval.evaluator.simple_evaluate", note)
+    where = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--output_dir", str(tmp_path / "out")]
+    evaluate.main([*where, "--tasks", "copa", "--num_fewshot", "1", "--seed", "7", "--device", "cpu"])
+    assert seeds == [7]
+
+
 def test_the_checkpoints_of_a_run(save_model, data_dir, tmp_path):
     for step in (10, 5):
         save_model(tmp_path / "run" / f"checkpoint-{step}", seed=step)

@@ -11,7 +11,7 @@ from modeling_gpt1.commands import runs
 from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.commands.finetune import run as finetune_run
 from modeling_gpt1.commands.pretrain.run import PretrainingRun
-from tokenization import get_task
+from tokenization import TASKS, get_task
 
 RUNS = {"finetune": finetune_run.FineTuningRun, "pretrain": PretrainingRun}
 
@@ -131,3 +131,17 @@ def test_the_seed_of_a_run_draws_the_texts_of_a_mixture(tmp_path, monkeypatch):
         drawn.append(PretrainingRun(parser, *parser.read(words)).blocks_to_train_on()["input_ids"][:])
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
+
+
+def test_a_new_training_removes_what_an_earlier_one_wrote_of_any_task():
+    written = {"all_results.json", "train_results.json", "eval_results.json", "predict_results.json"}
+    for task in TASKS.values():
+        for beginning, ending, splits in (
+            ("eval_predictions", ".jsonl", task.validation_splits),
+            ("confusion_matrix", ".png", task.validation_splits),
+            ("predictions", ".jsonl", task.test_splits),
+        ):
+            for split in splits:
+                suffix = "" if len(splits) == 1 else f"_{split}"
+                written.add(f"{beginning}{suffix}{ending}")
+    assert written == set(runs.RESULTS)
