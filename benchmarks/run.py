@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
-from harness import RESULTS, comparison_table, is_met, machine, read_json, save_result, table_cells
+from harness import RESULTS, command_line, comparison_table, is_met, machine, read_json, save_result, table_cells
 
 # Each script, and the kind of work that it measures.
 SCRIPTS = {
@@ -149,7 +149,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def save(outcomes: dict[str, dict], options: argparse.Namespace, about: dict, folder: Path) -> None:
-    settings = {"rounds": options.rounds, "threads": options.threads, "quick": options.quick}
+    settings = {
+        "command": command_line(),  # the file's own is that of its last script
+        "rounds": options.rounds,
+        "threads": options.threads,
+        "quick": options.quick,
+    }
     path = folder / f"{date.today().isoformat()}-bench.json"
     results = read_json(path, {"results": {}})["results"]
     results |= {name: {**settings, **outcome} for name, outcome in outcomes.items()}

@@ -72,12 +72,15 @@ def test_report_and_file_of_a_run_with_a_failed_script(run, scripts, tmp_path, c
     ]
 
 
-def test_scripts_of_the_same_day_stay(run, scripts, tmp_path):
-    run.main(["--only", "pretraining", "loading", "--rounds", "3", "--output", str(tmp_path)])
-    run.main(["--only", "loading", "--rounds", "4", "--output", str(tmp_path)])
+def test_scripts_of_the_same_day_stay_each_with_its_command(run, scripts, tmp_path, monkeypatch):
+    for words in (["--only", "pretraining", "loading", "--rounds", "3"], ["--only", "loading", "--rounds", "4"]):
+        monkeypatch.setattr(sys, "argv", ["benchmarks/run.py", *words])
+        run.main([*words, "--output", str(tmp_path)])
     (path,) = tmp_path.glob("*-bench.json")
     results = json.loads(path.read_text(encoding="utf-8"))["results"]
     assert {name: script["rounds"] for name, script in results.items()} == {"pretraining": 3, "loading": 4}
+    assert results["pretraining"]["command"] == "python benchmarks/run.py --only pretraining loading --rounds 3"
+    assert results["loading"]["command"] == "python benchmarks/run.py --only loading --rounds 4"
 
 
 def test_a_quick_run_judges_and_writes_nothing(run, scripts, tmp_path, monkeypatch, capsys):
