@@ -77,8 +77,10 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
         family: "bert", "roberta", "albert" or "bart".
 
     Raises:
-        ValueError: the tokenizer is of another kind, or has control tokens.
+        ValueError: the tokenizer is of another kind, or has control tokens; `family` is none of these.
     """
+    if family not in TEMPLATES:
+        raise UserError(f"`family` is {family!r}, but must be one of {', '.join(TEMPLATES)}.")
     template = TEMPLATES[family]
     if all(getattr(tokenizer, name) is not None for name in FAMILY_TOKENS):
         keep_text_as_text(tokenizer, is_saved=False)

@@ -81,6 +81,11 @@ def test_a_tokenizer_without_the_special_tokens_of_a_family_is_refused():
     assert "lacks some of pad_token, cls_token, sep_token, mask_token, which roberta needs" in message
 
 
+def test_a_family_without_a_form_is_refused(plain_tokenizer):
+    with pytest.raises(ValueError, match="`family` is 'xlnet', but must be one of bert, albert, roberta, bart"):
+        family_tokenizer(plain_tokenizer, "xlnet")
+
+
 def test_a_tokenizer_with_control_tokens_is_refused(tiny_tokenizer):
     assert "tokenizer of a pre-trained GPT-1" in refusal(family_tokenizer, tiny_tokenizer, "bert")
 
