@@ -113,7 +113,7 @@ class CorpusArguments:
     streaming: bool = HfArg(default=False, help="Tokenise while training. Needs --max_steps.")
     preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that tokenise. Default: one.")
     max_eval_blocks: int | None = HfArg(
-        default=None, help="Blocks per evaluation; the final evaluation reads all. Default: all."
+        default=None, help="Blocks per evaluation; where there are several, the last reads all. Default: all."
     )
     max_words: str | None = HfArg(
         default=None, help="Length of the run in words, over all epochs, such as 100M. Default: --num_train_epochs."
