@@ -3,7 +3,8 @@
     python examples/score.py --model openai-community/openai-gpt
     python examples/score.py --model out/books --task sst2 --data_dir data --max_rows 200
 
-`gpt1 zero-shot` evaluates several tasks and every checkpoint of a run, and draws the curves of the paper's figure 2.
+`gpt1 zero-shot` evaluates several tasks and every checkpoint of a run; `gpt1 reproduce` draws the curves of the
+paper's figure 2.
 """
 
 from dataclasses import dataclass, field

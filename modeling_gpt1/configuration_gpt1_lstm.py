@@ -22,7 +22,9 @@ class GPT1LSTMConfig(GPT1BaseConfig):
             as for [`GPT1Config`]. The LSTM has no position embeddings and also reads longer sequences.
         resid_pdrop (`float`): dropout probability of the LSTM units' output.
         use_cache (`bool`): return the LSTM state outside of training.
-        kwargs: the other fields of [`GPT1Config`], without those of attention and of its feed-forward layer.
+        kwargs: of the other fields of [`GPT1Config`] `vocab_size`, `hidden_size`, `embd_pdrop`, `classifier_dropout`,
+            `layer_norm_epsilon`, `initializer_range`, `tie_word_embeddings`, `traversal`, `columns`, `lm_coef`,
+            `speaker_token_ids` and the ids of tokens, under these names alone.
 
     Raises:
         StrictDataclassError: as in [`GPT1Config`].
