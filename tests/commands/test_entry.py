@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,20 @@ def test_an_error_of_a_models_own_code_is_known_by_its_name(capsys):
         pass
 
     assert end_of(Own("`seed` is wrong."), capsys) == (2, "gpt1 finetune: --seed is wrong.\n")
+
+
+def test_cleaning_a_text_without_ftfy_names_the_extra(capsys, tmp_path, monkeypatch):
+    from tokenization.text import documents
+
+    def no_version(name):
+        raise PackageNotFoundError(name)  # as importlib.metadata does
+
+    monkeypatch.setattr(documents, "version", no_version)
+    (tmp_path / "book.txt").write_text("he paid\n")
+    code, text = end_of(None, capsys, lambda: documents.training_texts(tmp_path / "book.txt", fix_text=True))
+    assert code == 2
+    assert text.startswith("gpt1 finetune: ftfy is not installed. ")
+    assert text.endswith("with the extra 'clean'.\n")
 
 
 def test_a_library_that_asks_for_a_package_is_shown_and_a_wrong_import_is_not(capsys):

@@ -49,7 +49,14 @@ FAILED = 1  # exit codes, as in shells
 USAGE = 2
 INTERRUPTED = 130
 # Packages that may be missing, with the extra that installs each.
-EXTRAS = {"lm_eval": "eval", "scipy": "reproduce", "sklearn": "reproduce", "matplotlib": "plot", "peft": "peft"}
+EXTRAS = {
+    "ftfy": "clean",
+    "lm_eval": "eval",
+    "matplotlib": "plot",
+    "peft": "peft",
+    "scipy": "reproduce",
+    "sklearn": "reproduce",
+}
 HOW_TO_DEBUG = "Pass --debug to see the traceback."
 
 
