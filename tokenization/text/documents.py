@@ -18,6 +18,7 @@ from pathlib import Path
 
 from datasets import IterableDataset, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
+from fsspec.utils import infer_compression
 from transformers.utils import logging
 
 from ..errors import UserError
@@ -91,8 +92,8 @@ def training_texts(
     Args:
         source: a path, a pattern such as `books/*.txt`, a folder of files of one kind, a data set of the hub, or a
             list of these. Files end in .jsonl, .json, .csv or .parquet (one document per row, empty if null), or hold
-            text, as .txt files do. All but .parquet may be compressed (.gz, .bz2, .xz or .zst after it). A file is
-            read once, whatever symbolic links lead to it.
+            text, as .txt files do. All but .parquet may be compressed (.gz, .bz2, .xz, or .zst with zstandard
+            installed). A file is read once, whatever symbolic links lead to it.
         name: configuration of a data set of the hub.
         split: split of a data set of the hub.
         text_column: column of the text, where a row is a document.
@@ -245,6 +246,11 @@ def _check_file(path: str) -> None:
     """Refuses archives and what is not text; files of unknown endings are read as text."""
     if path.lower().endswith(".zip"):  # of which fsspec reads the first file alone
         raise UserError(f"{path} is an archive. Unpack it, and pass the folder of its files.")
+    if path.lower().endswith(".zst") and infer_compression(path) is None:  # fsspec would read it as it is
+        raise UserError(
+            f"{path} is compressed by Zstandard, which needs a package that is not installed. Run `pip install "
+            "zstandard`, or unpack the file."
+        )
     if _ending(path) not in CORPUS_FILES:
         beginning = next(_read_text(path), "")  # this refuses what is not UTF-8
         if "\0" in beginning:
