@@ -71,8 +71,8 @@ def word_surprisals(
 ) -> pd.DataFrame:
     """The surprisal of each word of texts, in bits.
 
-    The first word stands after the tokenizer's `bos_token`. That of GPT-1, id 0, stands in no text that this package
-    trains on, so its first words say little. The bits of a text's words add up to
+    The first word stands after the tokenizer's `bos_token`, or its `eos_token` without one. That of GPT-1, id 0,
+    stands in no text that this package trains on, so its first words say little. The bits of a text's words add up to
     −log₂ of the text's probability; with a tokenizer that begins words by a blank, of a text whose last word ends
     there.
 
