@@ -26,7 +26,6 @@ from ..families.probing import num_parameters
 from ..inference.devices import accelerator_name
 from ..storage.locking import LOCK_NAME
 from ..storage.writing import write_atomically
-from ..training.arguments import rows_per_update
 from ..training.callbacks import ProgressBar, ReadableLog
 from ..training.checkpoint import (
     CARD_NAME,
@@ -237,7 +236,8 @@ class RunCallback(TrainerCallback):
         return f"finished: {done}; nothing is left to train"
 
     def describe_plan(self, args: TrainingArguments, state: TrainerState, train_dataloader: Any) -> str:
-        plan = f"training: {counted(state.max_steps, 'update')} of {counted(rows_per_update(args), 'row')}"
+        num_rows = self.trainer.get_total_train_batch_size(args)
+        plan = f"training: {counted(state.max_steps, 'update')} of {counted(num_rows, 'row')}"
         if has_length(train_dataloader):
             epochs = state.max_steps * args.gradient_accumulation_steps / max(len(train_dataloader), 1)
             plan += f", {epochs:.3g} {'epoch' if round(epochs, 2) == 1 else 'epochs'}"

@@ -186,11 +186,6 @@ def check_trains(args: TrainingArguments) -> None:
             raise UserError(f"`{name}` is {given}, which trains nothing. Give a number above 0, or leave it out.")
 
 
-def rows_per_update(args: TrainingArguments) -> int:
-    """Examples or blocks that one update of all processes reads."""
-    return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-
-
 # Of the rows to evaluate and to predict. It is not the run's: runs that are compared must be scored on the same rows.
 SEED_OF_SCORED_ROWS = 0
 

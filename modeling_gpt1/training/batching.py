@@ -11,7 +11,7 @@ from torch.utils.data import RandomSampler, Sampler
 from transformers import Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from .arguments import rows_per_update, seed_of_data
+from .arguments import seed_of_data
 
 
 class SeededLengthGroupedSampler(LengthGroupedSampler):
@@ -32,7 +32,7 @@ def length_sampler(trainer: Trainer, rows: Sequence) -> Sampler:
     if lengths is None:
         return RandomSampler(rows)
     # Groups of an update: it sees the same rows however they are split into batches and processes.
-    return SeededLengthGroupedSampler(rows_per_update(args), lengths, seed_of_data(args))
+    return SeededLengthGroupedSampler(trainer.get_total_train_batch_size(args), lengths, seed_of_data(args))
 
 
 def read_lengths(rows: Sequence, collator, column: str) -> list[int] | None:

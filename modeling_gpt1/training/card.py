@@ -21,7 +21,7 @@ from ..hub.card import (
     versions,
 )
 from ..storage.writing import write_atomically
-from .arguments import rows_per_update, sets_by_name
+from .arguments import sets_by_name
 from .callbacks import SampleCallback
 from .checkpoint import step_of
 from .freezing import describe_freezing
@@ -173,6 +173,8 @@ def hyper_parameters_of(trainer: Trainer, family: Family) -> dict[str, Any]:
     model = without_adapter(trainer.accelerator.unwrap_model(trainer.model))
     values = {name: getattr(args, name) for name in HYPER_PARAMETERS}
     values = {name: getattr(value, "value", value) for name, value in values.items()}  # of enumerations
+    if state.train_batch_size is not None:  # `auto_find_batch_size` may have made it smaller
+        values["per_device_train_batch_size"] = state.train_batch_size
     if family.has_task_head(model):
         values["lm_coef (λ)"] = model.config.lm_coef if family.has_auxiliary_loss(model) else 0
     class_weights = getattr(args, "class_weights", None)  # transformers' arguments have no such one
@@ -186,7 +188,7 @@ def hyper_parameters_of(trainer: Trainer, family: Family) -> dict[str, Any]:
         **values,
         "mixed_precision": trainer.accelerator.mixed_precision,
         "processes": args.world_size,
-        "batch size per update": rows_per_update(args),
+        "batch size per update": trainer.get_total_train_batch_size(args),
         "updates": state.global_step,
         "epochs": round(state.epoch or 0, 2),
     }

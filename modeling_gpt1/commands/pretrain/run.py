@@ -34,7 +34,6 @@ from ... import GPT1PretrainingArguments, SampleCallback
 from ...families import FAMILIES, family_to_pretrain
 from ...inference.checkpoints import number_of_words
 from ...storage.writing import publish_files
-from ...training.arguments import rows_per_update
 from ...training.callbacks import SavePoints
 from ...training.checkpoint import INCOMPLETE_DIR, check_tokenizer, read_content
 from ...training.families import scores_of_evaluation, trainer_class_of
@@ -518,7 +517,7 @@ class PretrainingRun:
             return
         if self.args.max_steps > 0:
             length = self.num_tokens / len(self.train_blocks) if self.num_tokens else self.block_length
-            num_read = self.args.max_steps * rows_per_update(self.args) * length
+            num_read = self.args.max_steps * self.trainer.get_total_train_batch_size(self.args) * length
         else:
             num_read = self.args.num_train_epochs * (self.num_tokens or 0)
         self.lines.append(describe_expectation(self.num_tokens, num_read))

@@ -16,6 +16,7 @@ from support.finetuning import (
 
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.training.batching import length_sampler, read_lengths
+from modeling_gpt1.training.card import hyper_parameters_of
 from tokenization import TraversalCollator
 
 
@@ -129,6 +130,25 @@ class TestOtherRows:
         assert read_lengths(rows, None, "length") == read_lengths(dataset, None, "words") == [3, 1]
         assert read_lengths(dataset, None, "length") == [7, 8]
         assert read_lengths([[1, 2]], None, "length") is read_lengths([], None, "length") is None
+
+
+def test_a_batch_size_that_was_found_is_that_of_the_groups_and_of_the_card(tmp_path):
+    settings = {"auto_find_batch_size": True, "train_sampling_strategy": "group_by_length", "max_steps": 1}
+    trainer = make_finetuning_trainer("classification", tmp_path, 8, 2, **settings)
+    sizes, step = [], trainer.training_step
+
+    def training_step(model, inputs, *others):
+        sizes.append(len(inputs["labels"]))
+        if sizes[-1] > 6:
+            raise RuntimeError("CUDA out of memory.")
+        return step(model, inputs, *others)
+
+    trainer.training_step = training_step
+    trainer.train()
+    assert sizes == [8, 7, 6, 6]
+    assert length_sampler(trainer, trainer.train_dataset).batch_size == 12
+    told = hyper_parameters_of(trainer, trainer.family)
+    assert (told["per_device_train_batch_size"], told["batch size per update"]) == (6, 12)
 
 
 def test_an_evaluation_is_in_the_order_of_the_data_set(tmp_path):
