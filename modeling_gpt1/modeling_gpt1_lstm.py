@@ -59,6 +59,13 @@ class GPT1LSTMStateLayer(DynamicLayer):
     def get_seq_length(self) -> int:
         return self.cumulative_length
 
+    def crop(self, tokens_to_remove: int) -> None:
+        """Refused: a state has no tokens that could be removed."""
+        raise UserError(
+            "The state of an LSTM cannot go back to an earlier token, which assisted generation needs. Pass a GPT-1 as "
+            "`assistant_model`, or leave it out."
+        )
+
 
 def has_lstm_of_autocast() -> bool:
     """Whether the CPU can train an LSTM in the type of autocast; true without autocast.

@@ -11,6 +11,7 @@ from support.tensors import close, random_ids
 
 from modeling_gpt1 import (
     CausalLMScorer,
+    GPT1ForCausalLM,
     GPT1LSTMConfig,
     GPT1LSTMDoubleHeadsModel,
     GPT1LSTMForCausalLM,
@@ -197,6 +198,13 @@ def test_assisted_generation_is_refused(language_model, tiny_model):
     assistant = tiny_model(GPT1LSTMForCausalLM)
     message = refusal(language_model.generate, random_ids(2, 5), assistant_model=assistant, max_new_tokens=2)
     assert "assisted generation" in message
+
+
+def test_an_lstm_as_assistant_is_refused(language_model, tiny_model):
+    """Drafts that are not accepted would have to leave its state."""
+    model = tiny_model(GPT1ForCausalLM)
+    message = refusal(model.generate, random_ids(1, 5), assistant_model=language_model, max_new_tokens=9)
+    assert "Pass a GPT-1 as `assistant_model`" in message
 
 
 @pytest.mark.parametrize("is_of_config", [False, True])
