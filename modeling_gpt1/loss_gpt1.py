@@ -73,7 +73,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         sum_dtype = torch.promote_types(dtype, torch.float32)
         target_weights = target_weights.to(sum_dtype)
         # Small weights underflow in half precision: products use weights scaled to at most 1, sums the true ones.
-        largest = target_weights.abs().amax().clamp(min=torch.finfo(sum_dtype).tiny) if len(target_weights) else 1.0
+        largest = 1.0
+        if target_weights.shape[0] > 0:  # `len` would fix the number in an exported program
+            largest = target_weights.abs().amax().clamp(min=torch.finfo(sum_dtype).tiny)
         token_losses = torch.zeros(hidden_states.shape[:1], dtype=sum_dtype, device=hidden_states.device)
         grad_hidden = None
         if trains_hidden:
@@ -89,7 +91,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         with torch.autocast(hidden_states.device.type, enabled=False):
             for number, chunk in enumerate(chunks):
                 hidden_chunk = hidden_states[chunk].to(dtype)
-                products = buffer[: len(hidden_chunk)].addmm_(hidden_chunk, compute_weight.T, beta=0)  # [n, V]
+                products = buffer[: hidden_chunk.shape[0]].addmm_(hidden_chunk, compute_weight.T, beta=0)  # [n, V]
                 targets = target_ids[chunk, None]
                 losses = token_losses[chunk]
                 factors = target_weights[chunk, None] / largest if needs_grad else None
@@ -216,7 +218,7 @@ def _logits_buffer(hidden_chunk: torch.Tensor, weight: torch.Tensor, dtype: torc
     """
     vocab_size = weight.shape[0]
     stride = math.ceil(vocab_size / ROW_ALIGNMENT) * ROW_ALIGNMENT
-    logits = hidden_chunk.new_empty(len(hidden_chunk), stride, dtype=dtype)
+    logits = hidden_chunk.new_empty(hidden_chunk.shape[0], stride, dtype=dtype)
     logits[:, vocab_size:] = 0
     return logits[:, :vocab_size]
 

@@ -667,7 +667,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             check_targets(labels, input_ids if inputs_embeds is None else inputs_embeds, self.config.vocab_size)
             is_target = labels[:, 1:] != IGNORED_LABEL
             targets = read_labels(hidden_states, labels, plan, is_packed=packed is not None)
-            loss, losses_of_lm = self._lm_loss(targets, len(labels), count_items(is_target, num_items_in_batch))
+            loss, losses_of_lm = self._lm_loss(targets, labels.shape[0], count_items(is_target, num_items_in_batch))
             if not self.training:
                 example_losses = torch.stack([losses_of_lm, is_target.sum(1)], dim=1)
         return GPT1CausalLMOutput(
@@ -969,7 +969,7 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
         losses = {"loss": loss_of_task.clone(), "task_loss": loss_of_task}  # Trainer scales the loss in place
         if lm_coef > 0:
             targets = sequences.read_targets(hidden_states, counts)
-            losses["lm_loss"], losses_of_lm = self._lm_loss(targets, len(task_logits), num_items, lm_coef)
+            losses["lm_loss"], losses_of_lm = self._lm_loss(targets, task_logits.shape[0], num_items, lm_coef)
             losses["loss"] = loss_of_task + lm_coef * losses["lm_loss"]
         if not self.training:
             losses_of_lm = losses_of_lm / counts.clamp(min=1)

@@ -61,6 +61,22 @@ class TestTorchExport:
             assert type(actual) is type(expected)
             close(actual[output], expected[output])
 
+    @pytest.mark.parametrize("strict", [False, True])
+    @pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1DoubleHeadsModel])
+    def test_a_program_gives_the_models_loss_for_other_shapes(self, model_class, strict, tiny_model):
+        def with_labels(shape, seed):
+            batch = batch_of(shape, seed)
+            labels = batch["input_ids"] if model_class is GPT1ForCausalLM else torch.arange(shape[0]).remainder(2)
+            return {**batch, "labels": labels}
+
+        model = tiny_model(model_class, num_hidden_layers=1, use_cache=False)
+        batch = with_labels((2, 7), seed=0)
+        sizes = {name: dict.fromkeys(range(tensor.dim()), AUTO) for name, tensor in batch.items()}
+        program = torch.export.export(model, (), batch, dynamic_shapes=sizes, strict=strict).module()
+        for shape in ((3, 12), (5, 9)):
+            batch = with_labels(shape, seed=1)
+            close(program(**batch).loss, model(**batch).loss)
+
     def test_a_classifier_without_a_mask_reads_other_lengths(self, tiny_model):
         model = tiny_model(GPT1ForSequenceClassification, num_hidden_layers=1)
         sizes = {"input_ids": dict.fromkeys(range(2), torch.export.Dim.DYNAMIC)}
