@@ -97,6 +97,17 @@ class TestTextGeneration:
         (answer,) = write(PROMPTS[0], max_new_tokens=5, do_sample=False, return_full_text=False)
         assert answer["generated_text"] == expected[0][len(PROMPTS[0]) :]
 
+    def test_an_opened_model_drafts_for_a_pipeline(self, language_model, plain_tokenizer, tiny_model):
+        sizes = {"vocab_size": len(plain_tokenizer), "max_position_embeddings": LIMIT}
+        assistant = tiny_model(GPT1ForCausalLM, seed=1, num_hidden_layers=1, **sizes)
+        drafts = []
+        assistant.register_forward_hook(lambda *call: drafts.append(call))
+        options = {"max_new_tokens": 8, "do_sample": False}
+        expected = pipeline("text-generation", str(language_model))(PROMPTS[0], **options)
+        write = pipeline("text-generation", str(language_model), assistant_model=assistant)
+        assert write(PROMPTS[0], **options) == expected
+        assert drafts
+
     @pytest.mark.parametrize("told", [{}, {"add_special_tokens": False}])
     def test_a_fine_tuned_folder_continues_the_bare_text(self, entailment, plain_tokenizer, told):
         """Its tokenizer adds control tokens, and a text to continue must not end in `[e]`."""
