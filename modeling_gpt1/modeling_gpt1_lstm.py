@@ -62,8 +62,8 @@ class GPT1LSTMStateLayer(DynamicLayer):
     def crop(self, tokens_to_remove: int) -> None:
         """Refused: a state has no tokens that could be removed."""
         raise UserError(
-            "The state of an LSTM cannot go back to an earlier token, which assisted generation needs. Pass a GPT-1 as "
-            "`assistant_model`, or leave it out."
+            "The state of an LSTM cannot go back to an earlier token, which assisted generation needs. Pass a GPT-1 "
+            "as `assistant_model`, or leave it out."
         )
 
 
