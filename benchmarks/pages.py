@@ -151,6 +151,13 @@ def tuned_reports(kind: str = "tuned") -> list[tuple[dict, list[dict]]]:
     return found
 
 
+def column_of(report: dict) -> str:
+    """The column of the tables that a report of one task has."""
+    (task,) = report["measured"]["tasks"]
+    (key,) = (key for key, column in COLUMNS.items() if column.task == task)
+    return key
+
+
 def tuned_table() -> str:
     """Scores of each condition by its seeds, computed from the kept answers, with the settings that were chosen."""
     rows = []
@@ -194,7 +201,7 @@ def layers_table() -> str:
     rows = []
     for report, cells in tuned_reports("layers"):
         found = Cells(cells, (), report["models"][0]["config"]["num_hidden_layers"])
-        (key,) = report["measured"]["tasks"]
+        key = column_of(report)
         below = None
         for place, name in TRANSFERRED.items():
             scores = found.scores(key, place)
@@ -237,8 +244,7 @@ def tuned_cells() -> dict[str, Cells]:
     """The tuned runs by their column of the tables."""
     found = {}
     for report, cells in tuned_reports():
-        (key,) = report["measured"]["tasks"]
-        found[key] = Cells(cells, (), report["models"][0]["config"]["num_hidden_layers"])
+        found[column_of(report)] = Cells(cells, (), report["models"][0]["config"]["num_hidden_layers"])
     return found
 
 
@@ -264,7 +270,7 @@ def worth_table() -> str:
     rows = []
     for key, found in tuned_cells().items():
         row = [COLUMNS[key].label, effect_text(found.scores(key, "full"), found.scores(key, "without_pretraining"))]
-        in_six = Cells(cells_of_six_epochs(key))
+        in_six = Cells(cells_of_six_epochs(COLUMNS[key].task))
         row.append(effect_text(in_six.scores(key, "full"), in_six.scores(key, "without_pretraining")))
         row.append(effect_text(found.scores(key, "full"), found.scores(key, "ngrams")))
         rows.append(row)
@@ -276,8 +282,8 @@ def epochs_table() -> str:
     """Scores without pre-training and of the full method, and their difference, in three epochs and in six."""
     rows = []
     for report, in_three in tuned_reports():
-        (key,) = report["measured"]["tasks"]
-        if in_six := cells_of_six_epochs(key):
+        key = column_of(report)
+        if in_six := cells_of_six_epochs(COLUMNS[key].task):
             task = COLUMNS[key].label
             rows.append([f"{task}: three epochs", *scores_with_and_without_pretraining(in_three, key)])
             rows.append([f"{task}: six epochs", *scores_with_and_without_pretraining(in_six, key)])
