@@ -1,4 +1,4 @@
-"""What the commands that train do before a run."""
+"""What the commands that train do before a run, and with its results."""
 
 from types import SimpleNamespace
 
