@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -67,7 +68,7 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
     if not arguments.only_report:
         store.run_all(list(first.values()), lambda: None)
     if not all(map(store.read, first.values())):
-        print("Not every model is pre-trained, so nothing is fine-tuned. Start the command again afterwards.")
+        store.tell("Not every model is pre-trained, so nothing is fine-tuned. Start the command again afterwards.")
         return 1
     arguments = with_models(arguments, first, folder)
     check_families(arguments)
@@ -86,18 +87,18 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
         try:
             write_reports(arguments, command, tunings, cells, store)
         except Exception as error:  # must not end hours of runs; whatever the error is, it appears again at the end
-            print(f"The report could not be written: {type(error).__name__}: {error}", flush=True)
+            store.tell(f"The report could not be written: {type(error).__name__}: {error}")
 
     if not arguments.only_report:
         store.run_all(trial_cells, lambda: write_if_possible(*planned()))
     tunings, cells = planned()
     if not arguments.only_report:
         store.run_all(cells, lambda: write_if_possible(tunings, cells))
-    print(write_reports(arguments, command, tunings, cells, store))
+    store.tell(write_reports(arguments, command, tunings, cells, store))
     if store.failures:
         every = [*trial_cells, *cells]
         names = ", ".join(cell.name for cell in every if cell.key in store.failures)
-        print(f"{len(store.failures)} of {len(every)} cells failed: {names}")
+        store.tell(f"{len(store.failures)} of {len(every)} cells failed: {names}")
     return 1 if store.failures else 0
 
 
@@ -105,13 +106,21 @@ class CellStore:
     """The finished cells of an output folder, with their logs and locks, and those that run."""
 
     def __init__(self, folder: Path, jobs: int = 1):
-        self.folder, self.jobs = folder, jobs
+        self.folder, self.jobs, self.stdout = folder, jobs, sys.stdout
         self.environment = dict(os.environ)
         if jobs > 1:  # cells at once share the cores
             self.environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
         self.failures: dict[str, str] = {}  # what went wrong, by a cell's key
         self.running: set[subprocess.Popen] = set()
         self.is_stopped = False
+
+    def tell(self, line: str) -> None:
+        """Prints a line, also while a cell reads a data set in another thread.
+
+        For a fingerprint of a function, `datasets` has dill disassemble it, and dill puts another stream in the place
+        of `sys.stdout` meanwhile, which is that of all threads.
+        """
+        print(line, file=self.stdout, flush=True)
 
     def folder_of(self, kind: str) -> Path:
         """The folder of a kind of files, which is made."""
@@ -189,7 +198,8 @@ class CellStore:
         """Runs the unfinished cells, begun in the given order; calls `after_each` in this thread after each one."""
         start = time.monotonic()
         done: SimpleQueue = SimpleQueue()
-        with ThreadPoolExecutor(self.jobs) as pool:
+        # Streams that two cells put in the place of `sys.stdout` at once may stay there; see `tell`.
+        with redirect_stdout(self.stdout), ThreadPoolExecutor(self.jobs) as pool:
             cell_of = {pool.submit(self.run, cell): cell for cell in cells}
             for future in cell_of:
                 future.add_done_callback(done.put)
@@ -198,7 +208,7 @@ class CellStore:
                     future = done.get()
                     outcome, has_run = future.result()
                     elapsed = timedelta(seconds=round(time.monotonic() - start))
-                    print(f"[{number}/{len(cells)}, {elapsed}] {cell_of[future].name}: {outcome}", flush=True)
+                    self.tell(f"[{number}/{len(cells)}, {elapsed}] {cell_of[future].name}: {outcome}")
                     if has_run:
                         after_each()
             except BaseException:  # Ctrl-C, SIGTERM

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import dill
 import pytest
 from support.files import read_rows, write_rows
 from support.launch import TIMEOUT
@@ -749,6 +750,50 @@ def test_a_report_that_fails_costs_no_cell(stand_ins, command, tmp_path, capsys,
         reproduce(command("--experiments", "fine_tuning", "--tasks", "rte", "mrpc", "--seeds", "1"))
     assert told(capsys).count("The report could not be written: KeyError: 'perplexity'\n") == 2
     assert set(finished(tmp_path / "out")) == {"rte-full-seed1", "mrpc-full-seed1"}
+
+
+def test_lines_are_shown_while_another_thread_reads_a_data_set(tmp_path, capsys):
+    has_begun, is_shown = threading.Event(), threading.Event()
+
+    def ends_meanwhile(run, work):
+        assert has_begun.wait(TIMEOUT)
+        return {"kind": "pretraining"}
+
+    def reads(run, work):
+        with dill.temp.capture("stdout"):  # as for a fingerprint
+            has_begun.set()
+            assert is_shown.wait(TIMEOUT)
+        return {"kind": "pretraining"}
+
+    cells = [Cell(name, {"name": name}, {}, run) for name, run in (("first", ends_meanwhile), ("second", reads))]
+    CellStore(tmp_path, jobs=2).run_all(cells, is_shown.set)
+    lines = ["[1/2, TIME] first: trained, TIME", "[2/2, TIME] second: trained, TIME"]
+    assert told(capsys).splitlines() == lines
+
+
+def test_cells_that_read_at_once_leave_the_output_as_it_was(tmp_path, capsys):
+    """The one that began first ends first, and its stream is what the other one puts back."""
+    first_began, second_began, first_ended = threading.Event(), threading.Event(), threading.Event()
+
+    def first(run, work):
+        with dill.temp.capture("stdout"):
+            first_began.set()
+            assert second_began.wait(TIMEOUT)
+        first_ended.set()
+        return {"kind": "pretraining"}
+
+    def second(run, work):
+        assert first_began.wait(TIMEOUT)
+        with dill.temp.capture("stdout"):
+            second_began.set()
+            assert first_ended.wait(TIMEOUT)
+        return {"kind": "pretraining"}
+
+    cells = [Cell(name, {"name": name}, {}, run) for name, run in (("first", first), ("second", second))]
+    usual = sys.stdout
+    CellStore(tmp_path, jobs=2).run_all(cells, lambda: None)
+    assert sys.stdout is usual
+    assert len(told(capsys).splitlines()) == 2
 
 
 def wait_for(condition):
