@@ -12,6 +12,7 @@ pins of constraints.txt, the oldest and the newest releases without. A line says
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -137,7 +138,8 @@ def main() -> int:
     print("\n".join(map(json.dumps, lines)))
     if args.save:
         path = RESULTS / f"{date.today().isoformat()}-versions.json"
-        result = {"machine": {"cores": os.cpu_count()}, "sets": lines}
+        command = shlex.join(["python", "tests/compat.py", *sys.argv[1:]])
+        result = {"machine": {"cores": os.cpu_count()}, "command": command, "sets": lines}
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return int(any(line.get("failed", 0) for line in lines))
 

@@ -30,7 +30,7 @@ TRAINER_HELP = {
     "average_tokens_across_devices": "Divide the loss by the targets of all processes together.",
     "neftune_noise_alpha": "Strength of NEFTune's noise on embeddings. Default: none.",
     "label_names": "Names of the labels in a batch. Default: those of the model.",
-    "length_column_name": "Column with the lengths of rows, for group_by_length.",
+    "length_column_name": SUPPRESS,  # the collator of the commands knows the lengths
     # ---- Precision, memory, speed
     "bf16": "Compute in bfloat16, with weights in float32.",
     "fp16": "Compute in float16, with weights in float32.",

@@ -134,6 +134,7 @@ def versions(python: Path, packages: tuple[str, ...]) -> dict[str, str]:
 def run(client: Client, environments: Path, is_kept: bool) -> dict:
     """Installs and starts a client; returns its line of the results."""
     line = {"title": client.title, "date": date.today().isoformat(), "python": platform.python_version()}
+    line["command"] = f"python tests/clients/run.py {client.name}"
     folder = environments / client.name
     result_path = environments / f"{client.name}.json"
     work = environments / f"{client.name}.work"

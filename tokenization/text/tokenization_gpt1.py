@@ -146,8 +146,17 @@ class GPT1Tokenizer(TokenizersBackend):
             encoder_json (path): `encoder_bpe_40000.json`, token to id.
             merges (path): `vocab_40000.bpe`, one merge a line after a `#version` line.
             kwargs: arguments of the constructor.
+
+        Raises:
+            ValueError: a file is missing, or is not what its name says.
         """
-        vocab, pairs = BPE.read_file(str(encoder_json), str(merges))
+        try:
+            vocab, pairs = BPE.read_file(str(encoder_json), str(merges))
+        except Exception as error:  # tokenizers raises no narrower one, and does not name the file
+            raise UserError(
+                f"No tokenizer is in {encoder_json} and {merges}: {error}. Pass the paths of OpenAI's "
+                "encoder_bpe_40000.json and vocab_40000.bpe, in this order."
+            ) from error
         return cls(vocab=vocab, merges=pairs, **kwargs)
 
     @classmethod

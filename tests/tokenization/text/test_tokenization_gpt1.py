@@ -235,6 +235,15 @@ def test_a_folder_goes_on_with_a_text_in_a_pipeline(tokenizer, tmp_path, randomi
     assert GPT1Tokenizer.from_pretrained(tmp_path / "again")("hello,")["input_ids"] == tokenizer("hello,")["input_ids"]
 
 
+@pytest.mark.parametrize("order", [("missing.json", "merges.txt"), ("merges.txt", "vocab.json")])
+def test_from_openai_names_the_files_that_it_could_not_read(tokenizer, order, tmp_path):
+    write_bpe(tokenizer, tmp_path)
+    first, second = (tmp_path / name for name in order)
+    told = refusal(GPT1Tokenizer.from_openai, first, second)
+    assert told.startswith(f"No tokenizer is in {first} and {second}: ")
+    assert told.endswith("Pass the paths of OpenAI's encoder_bpe_40000.json and vocab_40000.bpe, in this order.")
+
+
 def test_from_openai_and_a_folder_in_the_layout_of_openai_gpt(tokenizer, tmp_path):
     write_bpe(tokenizer, tmp_path)
     released = GPT1Tokenizer.from_openai(tmp_path / "vocab.json", tmp_path / "merges.txt", model_max_length=16)
