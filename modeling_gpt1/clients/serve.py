@@ -507,6 +507,7 @@ class RowClassifier:
             label_names=tuple(config.id2label.values()) if has_names else (),
             regression=is_regression(config),
             multi_label=config.problem_type == "multi_label_classification",
+            metrics=(),  # no prediction is compared with a label
         )
         tokenizer = family.open_tokenizer(checkpoint)
         parts = prepare_finetuning(checkpoint, self.task, tokenizer, both_orders=family.reads_both_orders(config))

@@ -485,13 +485,22 @@ def test_another_model_is_not_loaded(server, model):
 # ---- Fine-tuned folders
 
 
-COLUMNS = {"classification": {"text": "a"}, "multiple_choice": {"context": "a", "choices": ["b", "c"]}}
+COLUMNS = {
+    "classification": {"text": "a"},
+    "similarity": {"text_a": "a", "text_b": "b"},
+    "regression": {"text_a": "a", "text_b": "b"},
+    "multiple_choice": {"context": "a", "choices": ["b", "c"]},
+}
 
 
-def save_task(case, folder):
+def save_task(case, folder, problem_type=None, max_length=None):
     tokenizer = make_letter_tokenizer()
+    if max_length is not None:
+        tokenizer.model_max_length = max_length
     model = make_double_heads_model(case, tokenizer)
     model.config.columns = COLUMNS[case]
+    if problem_type is not None:
+        model.config.problem_type = problem_type
     if case == "multiple_choice":
         model.config.num_labels = 1  # as a fine-tuning writes it
     model.config.extract_token_id = tokenizer.extract_token_id
@@ -506,9 +515,18 @@ def classify(tmp_path_factory):
     return serve.RowClassifier(str(folder))
 
 
-@pytest.mark.parametrize("case", ["classification", "multiple_choice"])
-def test_rows_are_predicted_as_the_command_predicts_them(case, tmp_path):
-    save_task(case, tmp_path / "model")
+@pytest.mark.parametrize(
+    ("case", "problem_type"),
+    [
+        ("classification", None),
+        ("classification", "multi_label_classification"),
+        ("similarity", None),
+        ("regression", None),
+        ("multiple_choice", None),
+    ],
+)
+def test_rows_are_predicted_as_the_command_predicts_them(case, problem_type, tmp_path):
+    save_task(case, tmp_path / "model", problem_type)
     rows = [{"a": "ann eats fish", "b": "ben sees", "c": "the park"}, {"a": "my cat", "b": "old", "c": "red dog"}]
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
