@@ -367,7 +367,8 @@ class Settings:
     async def handle_request(self, body: dict, request_id: str):
         name, model, plain_text = self._resolve_model(body)
         self.check(body, name, model, plain_text.reads)
-        return await super().handle_request(body, request_id)
+        # OpenAI's interface streams on request alone; transformers streams a response that does not say.
+        return await super().handle_request({"stream": False, **body}, request_id)
 
     def check(self, body: dict, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         """Refuses a request that cannot be answered as it asks.

@@ -310,6 +310,21 @@ def test_a_reply_ends_exactly_behind_its_stop_string(chat_server, stop, expected
     assert reply_of(chat_server, stop=stop) == expected
 
 
+def test_an_input_gets_its_response(chat_server, novels):
+    answer = chat_server.openai.responses.create(
+        model="novels", instructions="it was", input="a dark night", max_output_tokens=12, temperature=0
+    )
+    assert answer.output_text == greedy_text(novels)
+
+
+def test_a_response_is_streamed_on_request(chat_server, novels):
+    events = chat_server.openai.responses.create(
+        model="novels", input=PROMPT, max_output_tokens=12, temperature=0, stream=True
+    )
+    pieces = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(pieces) == greedy_text(novels)
+
+
 REPLY = {"role": "assistant", "content": "hi"}
 
 
