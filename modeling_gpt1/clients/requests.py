@@ -33,8 +33,8 @@ UNSUPPORTED = {
     "previous_response_id": None,
     "response_format": {"type": "text"},
 }
-# What requests that are computed together cannot have for themselves.
-NOT_TOGETHER = ("seed", "stop", "frequency_penalty", "logit_bias")
+# What requests that are computed together cannot have for themselves, each with the value that asks for nothing.
+NOT_TOGETHER = {"seed": None, "stop": [], "frequency_penalty": 0, "logit_bias": {}}
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def check_request(body: dict, needed: str, continuous_batching: bool) -> None:
         if kind in (TEXT, TEXTS):
             for text in [value] if isinstance(value, str) else value:
                 check_is_text(field, text)
-        if continuous_batching and field in NOT_TOGETHER and value not in ([], {}):
+        if continuous_batching and field in NOT_TOGETHER and value != NOT_TOGETHER[field]:
             refuse_together(field)
     for field, neutral in UNSUPPORTED.items():
         value = body.get(field)

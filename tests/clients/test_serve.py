@@ -464,6 +464,11 @@ def test_requests_that_are_computed_together_have_none_of_their_own(together, fi
     assert f"none has its own `{field}`. Leave it out, or start the server without" in message
 
 
+def test_fields_that_ask_for_nothing_are_taken_where_requests_are_computed_together(server, together):
+    fields = {"frequency_penalty": 0, "stop": [], "logit_bias": {}}
+    assert together.text(**fields) == server.text()
+
+
 def test_the_lstm_is_served_but_not_with_continuous_batching(novels):
     _, tokenizer = novels
     sizes = {"hidden_size": 16, "lstm_hidden_size": 16, "max_position_embeddings": 64}
