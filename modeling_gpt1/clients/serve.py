@@ -581,7 +581,8 @@ def run_server(app: FastAPI, host: str, port: int) -> None:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if is_ipv6 else socket.AF_INET)
     except OSError as error:
         raise UserError(
-            f"Nothing can listen on `host` {host} and `port` {port}: {error.strerror}. Pass another `port`."
+            f"Nothing can listen on `host` {host} and `port` {port}: {error.strerror}. Pass another `port`, or "
+            "an address of this machine as `host`."
         ) from error
     address = f"[{host}]" if is_ipv6 else host
     print(f"The server is at http://{address}:{listening.getsockname()[1]}. Ctrl-C ends it.", flush=True)
