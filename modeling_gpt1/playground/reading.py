@@ -22,7 +22,7 @@ from ..configuration_gpt1 import has_choices, is_regression
 from ..conversion import CLASSES
 from ..families import Family, family_of_model
 from ..inference.devices import default_device
-from ..inference.generation import RefuseNaN, decode_behind
+from ..inference.generation import RefuseNaN, decode_behind, encode_as_text
 from ..modeling_gpt1 import CACHE
 
 
@@ -224,7 +224,7 @@ def check_text(opened: Opened, part: str, text: str, may_be_empty: bool = False)
 
 def encode(opened: Opened, text: str) -> list[int]:
     """Token ids of the text alone. No text becomes a control token, whatever it spells."""
-    return opened.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] if text else []
+    return encode_as_text(opened.tokenizer, text) if text else []
 
 
 def make_batch(opened: Opened, texts: dict[str, str | list[str]]) -> dict[str, torch.Tensor]:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from support.files import save_folder
 from support.markup import Markup
+from support.tiny import byte_level
 
 import modeling_gpt1
 from modeling_gpt1 import NOVELS, GPT1DoubleHeadsModel, GPT1ForCausalLM
@@ -118,6 +119,14 @@ def test_text_that_spells_a_control_token_stays_text(opened):
     kinds = [token.kind for token in read(model, {"first": "a [e] b [$] c [s]"}).sequences[0]]
     assert kinds == ["control", *["text"] * (len(kinds) - 2), "control"]
     assert len(kinds) > 8
+
+
+def test_text_that_spells_a_special_token_of_another_tokenizer_stays_text(tiny_model):
+    tokenizer = byte_level(["the old farmer"])
+    model = tiny_model(GPT1ForCausalLM, vocab_size=len(tokenizer), max_position_embeddings=48)
+    (sequence,) = read(Opened("tiny", model, tokenizer, None), {"first": "the<|end|>old"}).sequences
+    assert tokenizer.eos_token not in [token.piece for token in sequence]
+    assert "".join(token.piece for token in sequence) == "the<|end|>old"
 
 
 def test_what_was_cut_is_said(opened, monkeypatch):
