@@ -559,6 +559,31 @@ def test_rows_are_predicted_as_the_command_predicts_them(case, problem_type, tmp
     assert [{"index": index, **row} for index, row in enumerate(answer["predictions"])] == expected
 
 
+def test_a_row_is_cut_to_the_length_of_the_fine_tuning(tmp_path):
+    save_task("classification", tmp_path, max_length=19)
+    classify = serve.RowClassifier(str(tmp_path))
+    whole, cut = classify([{"a": "ann sees the old park"}, {"a": "ann sees the old park is very warm"}])
+    assert "truncated" not in whole
+    assert cut["truncated"]
+    assert cut["label"] == whole["label"]
+    assert cut["scores"] == pytest.approx(whole["scores"], rel=1e-6)
+
+
+def test_a_folder_that_says_nothing_of_its_rows_is_refused(tmp_path):
+    save_task("classification", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    del config["columns"]
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(UserError, match="names no traversal or no columns.*Pass a folder that `gpt1 finetune` wrote"):
+        serve.RowClassifier(str(tmp_path))
+
+
+def test_a_server_of_rows_lists_its_model_and_is_in_health():
+    with Running(serve.task_app("task", list)) as running:
+        assert [model.id for model in running.openai.models.list()] == ["task"]
+        assert running.http.get("/health").json() == {"status": "ok"}
+
+
 READABLE = {"a": "ann eats fish"}
 
 
