@@ -679,15 +679,46 @@ def test_the_command_serves_rows_where_the_folder_has_a_task_head(monkeypatch, t
     assert [route.path for route in apps[0].routes if route.path.startswith("/v1")] == ["/v1/classify", "/v1/models"]
 
 
+def test_the_command_listens_where_it_is_told(monkeypatch):
+    addresses = []
+    monkeypatch.setattr(serve, "run_server", lambda app, host, port: addresses.append((host, port)))
+    serve_command.main([NOVELS, "--host", "0.0.0.0", "--port", "8123", "--device", "cpu"])
+    assert addresses == [("0.0.0.0", 8123)]
+
+
+def test_the_length_of_the_command_is_that_of_a_request_without_one():
+    with Running(app_of(NOVELS, max_new_tokens=5)) as running:
+        assert running.complete(model="gpt1-novels", max_tokens=None).usage.completion_tokens == 5
+
+
 @pytest.mark.parametrize("length", [100000, 512, 0])
 def test_a_length_that_leaves_no_position_to_a_prompt_is_refused(length):
     with pytest.raises(UserErrorOfCommands, match=f"--max_new_tokens is {length}, but .* has 512 positions.*1 to 511"):
         app_of(NOVELS, max_new_tokens=length)
 
 
-def test_a_port_that_is_none_is_refused():
-    with pytest.raises(UserErrorOfCommands, match="--port is 70000. Pass a number from 0 to 65535"):
-        serve_command.main([NOVELS, "--port", "70000"])
+@pytest.mark.parametrize("port", ["70000", "65536", "-1"])
+def test_a_port_that_is_none_is_refused(port):
+    with pytest.raises(UserErrorOfCommands, match=f"--port is {port}. Pass a number from 0 to 65535"):
+        serve_command.main([NOVELS, "--port", port])
+
+
+def test_an_address_of_ipv6_is_listened_on_and_shown_in_brackets(monkeypatch, capsys):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    addresses = []
+
+    def run(server, sockets):
+        addresses.append(sockets[0].getsockname())
+        sockets[0].close()
+
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    serve.run_server(serve.FastAPI(), "::1", 0)
+    ((host, port, *_),) = addresses
+    assert host == "::1"
+    assert f"http://[::1]:{port}." in capsys.readouterr().out
 
 
 def test_a_port_that_is_taken_is_an_error_with_its_number():
