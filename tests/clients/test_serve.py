@@ -457,11 +457,28 @@ def test_messages_without_room_for_a_reply_are_refused_and_the_server_lives(
     assert reply_of(server, max_tokens=3) != ""
 
 
-@pytest.mark.parametrize(("field", "value"), [("seed", 1), ("stop", "."), ("frequency_penalty", 0.5)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("seed", 1), ("stop", "."), ("frequency_penalty", 0.5), ("logit_bias", {"5": 1})]
+)
 def test_requests_that_are_computed_together_have_none_of_their_own(together, field, value):
     status, message = together.refusal(prompt=PROMPT, **{field: value})
     assert status == 400
     assert f"none has its own `{field}`. Leave it out, or start the server without" in message
+
+
+@pytest.mark.parametrize(
+    ("route", "fields"), [("/v1/chat/completions", {"messages": MESSAGES}), ("/v1/responses", {"input": "hello"})]
+)
+def test_conversations_that_are_computed_together_have_no_seed_of_their_own(chat_together, route, fields):
+    status, message = chat_together.refusal(route, seed=1, **fields)
+    assert status == 400
+    assert "none has its own `seed`." in message
+
+
+def test_requests_that_are_computed_together_have_no_stop_strings_among_their_settings(together):
+    status, message = together.refusal(prompt=PROMPT, generation_config='{"stop_strings": ["sky"]}')
+    assert status == 400
+    assert "none has its own `stop_strings`." in message
 
 
 def test_fields_that_ask_for_nothing_are_taken_where_requests_are_computed_together(server, together):
