@@ -123,6 +123,21 @@ def test_a_higher_temperature_gives_another_text_and_the_same_seed_the_same(serv
     assert hot != server.text(temperature=1.5, seed=2)
 
 
+def test_a_seed_of_0_is_a_seed(server):
+    assert server.text(temperature=1.5, seed=0) == server.text(temperature=1.5, seed=0)
+
+
+def test_a_stream_draws_what_the_seed_draws_for_a_whole_text(server):
+    pieces = [chunk.choices[0].text for chunk in server.complete(temperature=1.5, seed=3, stream=True)]
+    assert "".join(pieces) == server.text(temperature=1.5, seed=3)
+
+
+def test_a_temperature_of_almost_0_takes_the_most_likely_token_where_the_folder_samples(server, novels, monkeypatch):
+    expected = greedy_text(novels)
+    monkeypatch.setattr(novels[0].generation_config, "do_sample", True)
+    assert server.text(temperature=1e-38) == expected
+
+
 def test_a_seed_repeats_a_text_beside_other_requests(server):
     alone = server.text(temperature=1.0, seed=1)
     with ThreadPoolExecutor(7) as pool:
@@ -142,6 +157,11 @@ def test_without_a_temperature_the_generation_settings_of_the_folder_count(serve
 
 def test_a_request_without_a_length_gets_that_of_the_server(server):
     assert server.complete(max_tokens=None).usage.completion_tokens == 7
+
+
+def test_a_length_may_stand_among_the_generation_settings_of_a_request(server):
+    settings = {"generation_config": '{"max_new_tokens": 3}'}
+    assert server.complete(max_tokens=None, extra_body=settings).usage.completion_tokens == 3
 
 
 @pytest.mark.parametrize(
@@ -169,6 +189,19 @@ def test_a_text_ends_exactly_behind_its_stop_string(server, stop, expected):
 def test_a_stream_ends_exactly_behind_its_stop_string(server, stop, expected):
     pieces = [chunk.choices[0].text for chunk in server.complete(max_tokens=20, stop=stop, stream=True)]
     assert "".join(pieces) == expected
+
+
+def test_stop_strings_may_stand_among_the_generation_settings_of_a_request(server):
+    settings = {"generation_config": '{"stop_strings": ["un wa"]}'}
+    assert server.text(extra_body=settings) == ", and the sun wa"
+
+
+def test_a_token_of_stop_leaves_the_end_of_the_model_in_force(server, novels, monkeypatch):
+    model, tokenizer = novels
+    monkeypatch.setattr(model.generation_config, "eos_token_id", tokenizer.convert_tokens_to_ids("sun</w>"))
+    answer = server.complete(stop="\n")
+    assert answer.usage.completion_tokens == 4  # the last of them is the end
+    assert answer.choices[0].text.startswith(", and the")
 
 
 @pytest.mark.parametrize("stop", [[], "你好", "retturer"])
@@ -310,6 +343,27 @@ def test_a_reply_ends_exactly_behind_its_stop_string(chat_server, stop, expected
     assert reply_of(chat_server, stop=stop) == expected
 
 
+def test_the_length_of_a_reply_may_be_called_max_completion_tokens(chat_server):
+    answer = chat_server.openai.chat.completions.create(model="novels", messages=MESSAGES, max_completion_tokens=3)
+    assert answer.usage.completion_tokens == 3
+
+
+def test_messages_and_reply_may_fill_all_positions(chat_server):
+    messages = [{"role": "user", "content": "word " * 500}]
+    answer = chat_server.openai.chat.completions.create(model="novels", messages=messages, max_tokens=12)
+    assert answer.usage.prompt_tokens == 500
+    assert answer.usage.completion_tokens == 12
+
+
+def test_half_a_character_in_a_message_is_answered_with_a_sentence(chat_server):
+    for content in ("\ud800", [{"type": "text", "text": "\ud800"}]):
+        body = json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
+        headers = {"content-type": "application/json"}
+        answer = chat_server.http.post("/v1/chat/completions", content=body, headers=headers)
+        assert answer.status_code == 400
+        assert "The message '\\ud800' is not UTF-8 text." in answer.json()["error"]["message"]
+
+
 def test_an_input_gets_its_response(chat_server, novels):
     answer = chat_server.openai.responses.create(
         model="novels", instructions="it was", input="a dark night", max_output_tokens=12, temperature=0
@@ -341,6 +395,12 @@ REPLY = {"role": "assistant", "content": "hi"}
         ({"messages": [*MESSAGES, REPLY]}, "`messages` must end with a message of the user"),
         ({"messages": MESSAGES, "chat_template_kwargs": {"chat_template": "[s]"}}, "Send an object of variables"),
         ({"messages": MESSAGES, "logit_bias": {"x": 1}}, "`logit_bias` is {'x': 1}."),
+        ({"messages": MESSAGES, "logit_bias": {"8495": 1}}, "`logit_bias` has the token 8495"),
+        ({"messages": MESSAGES, "top_logprobs": 2}, "`top_logprobs` is 2, but the server does not support it."),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "The `text` of a part of a message is None.",
+        ),
         ({"messages": MESSAGES, "response_format": {"type": "json_object"}}, "the server does not support it"),
     ],
 )
@@ -356,6 +416,11 @@ def test_a_mistake_in_a_conversation_is_answered_with_a_sentence(chat_server, fi
         ({}, "The request has no `input`. Send a text or a list of at least one message."),
         ({"input": "hi", "max_output_tokens": 0}, "`max_output_tokens` is 0."),
         ({"input": [REPLY]}, "`messages` must end with a message of the user"),
+        ({"input": "hi", "logit_bias": {"8495": 1}}, "`logit_bias` has the token 8495"),
+        (
+            {"input": "hi", "previous_response_id": "resp_1"},
+            "`previous_response_id` is 'resp_1', but the server does not",
+        ),
     ],
 )
 def test_a_mistake_in_an_input_is_answered_with_a_sentence(chat_server, fields, sentence):
