@@ -263,6 +263,30 @@ def test_what_never_is_written(opened, plain_tokenizer, monkeypatch):
     assert (plain_tokenizer.eos_token, given["eos_token_id"], given["suppress_tokens"]) == ("<unk>", None, [0])
 
 
+def given_to_generate(opened, monkeypatch, temperature):
+    """The arguments with which a continuation is generated."""
+    given = {}
+    monkeypatch.setattr(GPT1ForCausalLM, "generate", lambda self, ids, **arguments: given.update(arguments))
+    with pytest.raises(AttributeError):  # which gives nothing
+        list(write_on(opened, [1, 2], 3, temperature))
+    return given
+
+
+def test_the_temperature_of_the_page_is_that_of_generate(opened, monkeypatch):
+    model = opened(None)
+    given = given_to_generate(model, monkeypatch, temperature=0.7)
+    assert (given["do_sample"], given["temperature"]) == (True, 0.7)
+    given = given_to_generate(model, monkeypatch, temperature=0)
+    assert (given["do_sample"], "temperature" in given) == (False, False)
+
+
+def test_the_end_of_text_of_another_tokenizer_ends_a_continuation(tiny_model, monkeypatch):
+    tokenizer = byte_level(["the old farmer"])
+    model = tiny_model(GPT1ForCausalLM, vocab_size=len(tokenizer))
+    given = given_to_generate(Opened("tiny", model, tokenizer, None), monkeypatch, temperature=0)
+    assert given["eos_token_id"] == tokenizer.eos_token_id
+
+
 def test_each_token_is_read_once_and_a_failure_while_writing_is_not_lost(opened):
     torch.manual_seed(0)  # so that none is the extract token, at which writing ends
     model = opened(None, max_position_embeddings=512)
@@ -448,6 +472,12 @@ def test_what_the_buttons_do(opened, tmp_path):
     assert "one from the list" in told
 
 
+def test_a_continuation_leaves_half_of_the_positions_to_the_text(opened, tmp_path):
+    sources = short_names([save_opened(opened(None, seed=10), tmp_path / "tiny")])
+    *_, continuation = page_module.on_write(sources, "tiny", 200, 0, "the " * 20, "", "", "")
+    assert words(continuation).endswith("after: text (only the last 12 of 20 tokens)")
+
+
 def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog):
     sources = short_names([save_opened(opened(None), tmp_path / "tiny")])
 
@@ -478,6 +508,15 @@ def test_the_command_says_where_the_page_is(monkeypatch, capsys):
     assert not given["share"]
     assert page.block_thread.called
     assert capsys.readouterr().out == "The page is at http://127.0.0.1:7861/. Ctrl-C ends it.\n"
+
+
+@pytest.mark.parametrize(("arguments", "address"), [([], "127.0.0.1"), (["--server_name", "0.0.0.0"], "0.0.0.0")])
+def test_the_page_is_for_this_machine_unless_an_address_is_given(monkeypatch, arguments, address):
+    page = Mock()
+    page.launch.return_value = (None, "http://127.0.0.1:7860/", None)
+    monkeypatch.setattr(command, "build_page", lambda models: (page, {}))
+    command.main(["--models", "gpt1-novels", *arguments])
+    assert page.launch.call_args.kwargs["server_name"] == address
 
 
 def test_a_space_has_all_that_its_page_needs(monkeypatch, tmp_path, capsys):
