@@ -31,11 +31,14 @@ const model = new Model(settings.config, settings.names, readNumbers(weights, se
 const answers = [];
 for (const prompt of prompts) {
   const ids = tokenizer.encode(prompt);
-  const options = { endIds: settings.end_ids, random: makeRandom(7), ...choice };
+  const { seed = 7, ...others } = choice;
+  const options = { endIds: settings.end_ids, random: makeRandom(seed), ...others };
   const tokens = [...continueText(model, ids, options)].filter((token) => token !== null);
   const written = tokens.map((token) => token.id);
   const texts = joinTokens(tokenizer, tokenizer.words(prompt), written);
-  answers.push({ ids, written, text: texts.join(""), probabilities: tokens.map((token) => token.probability) });
+  const probabilities = tokens.map((token) => token.probability);
+  const likeliest = tokens.map((token) => token.likeliest);
+  answers.push({ ids, written, text: texts.join(""), probabilities, likeliest });
 }
 console.log(JSON.stringify(answers));
 """
@@ -108,6 +111,26 @@ def test_the_page_gives_the_probabilities_of_the_model(make_model, run_page):
 
 
 @needs_node
+def test_the_page_names_the_five_likeliest_tokens(make_model, run_page):
+    model = make_model().half().float()
+    answer = run_page(model, **GREEDY)[0]
+    expected = model(torch.tensor([answer["ids"]])).logits[0, -1].softmax(-1).topk(5)
+    likeliest = answer["likeliest"][0]
+    assert [token["id"] for token in likeliest] == expected.indices.tolist()
+    assert [token["probability"] for token in likeliest] == pytest.approx(expected.values.tolist(), abs=1e-5)
+
+
+@needs_node
+def test_the_page_ends_where_generate_ends(make_model, run_page):
+    model = make_model().half().float()
+    written = run_page(model, **GREEDY)[0]["written"]
+    end = written[3]
+    for end_ids in (end, [end]):
+        model.generation_config.eos_token_id = end_ids
+        assert run_page(model, **GREEDY)[0]["written"] == written[: written.index(end)]
+
+
+@needs_node
 def test_the_page_joins_words_as_the_package_does(make_model, run_page, plain_tokenizer):
     # Random sampling from weights near 0 writes words and signs of all kinds.
     model = make_model()
@@ -128,6 +151,19 @@ def test_a_seed_decides_what_is_drawn(make_model, run_page):
     first, second = (run_page(model, temperature=1, topP=0.9, length=8) for _ in range(2))
     assert first == second
     assert first != run_page(model, **GREEDY)
+
+
+@needs_node
+def test_another_seed_draws_other_tokens(make_model, run_page):
+    model = make_model()
+    first, second = (run_page(model, temperature=1, topP=1, length=8, seed=seed) for seed in (1, 2))
+    assert first[0]["written"] != second[0]["written"]
+
+
+@needs_node
+def test_a_low_temperature_draws_the_likeliest_tokens(make_model, run_page):
+    model = make_model()
+    assert run_page(model, temperature=1e-4, topP=1, length=8) == run_page(model, **GREEDY)
 
 
 @needs_node
@@ -163,6 +199,11 @@ class TestPage:
 
     def test_the_models_name_is_text(self, page):
         assert "<h1>my &lt;model&gt;</h1>" in page
+
+    def test_nothing_in_the_vocabulary_is_markup(self, page, plain_tokenizer):
+        (settings,) = re.findall(r'<script type="application/json" id="settings">(.*?)</script>', page)
+        assert "<" not in settings
+        assert json.loads(settings)["tokenizer"]["model"]["vocab"]["<unk>"] == plain_tokenizer.unk_token_id
 
     def test_every_box_has_a_label(self, page):
         boxes = re.findall(r'<(?:input|textarea) id="([\w-]+)"', page)
@@ -217,8 +258,19 @@ class TestRefusals:
         ("name", "value"),
         [
             ("repetition_penalty", 1.3),
+            ("guidance_scale", 1.5),
+            ("num_beams", 4),
+            ("no_repeat_ngram_size", 3),
+            ("min_length", 20),
+            ("min_new_tokens", 5),
+            ("bad_words_ids", [[5]]),
+            ("sequence_bias", [[[5], 1.0]]),
             ("suppress_tokens", [5]),
+            ("begin_suppress_tokens", [5]),
+            ("forced_bos_token_id", 0),
             ("forced_eos_token_id", 0),
+            ("exponential_decay_length_penalty", [5, 1.1]),
+            ("stop_strings", ["farmer"]),
             ("watermarking_config", {"bias": 2.5}),
         ],
     )
@@ -250,6 +302,14 @@ class TestRefusals:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         message = support.refusals.refusal(write_page, str(folder), tmp_path / "page.html")
         assert "lacks weights of its GPT1ForCausalLM: transformer.h.0.mlp.up_proj.weight" in message
+        assert not (tmp_path / "page.html").exists()
+
+    def test_weights_that_are_pickled(self, tmp_path, save_model):
+        folder = Path(save_model(tmp_path / "model"))
+        torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+        with pytest.raises(OSError, match="no file named model.safetensors"):
+            write_page(str(folder), tmp_path / "page.html")
         assert not (tmp_path / "page.html").exists()
 
     def test_a_page_and_a_space(self):
