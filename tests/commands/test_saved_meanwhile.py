@@ -1,5 +1,6 @@
 """A model that is saved while a command reads it is refused: its files may be of two models."""
 
+import os
 import shutil
 from contextlib import nullcontext
 
@@ -53,3 +54,27 @@ def test_a_file_that_is_gone_meanwhile_is_such_a_save_and_other_errors_stay(tmp_
         (tmp_path / "tokenizer.json").read_text()
     with pytest.raises(KeyError), one_save("someone/a-model"):
         raise KeyError
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "adapter_config.json", "tokenizer_config.json", "model.safetensors.index.json"]
+)
+def test_every_file_of_a_model_is_looked_at(name, tmp_path):
+    (tmp_path / name).write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match="Run the command again"), one_save(tmp_path):
+        (tmp_path / "new").write_text("{}", encoding="utf-8")
+        (tmp_path / "new").replace(tmp_path / name)
+
+
+@pytest.mark.parametrize("way", ["in place", "by a copy that keeps the time"])
+def test_every_way_to_write_a_file_is_noticed(way, tmp_path):
+    file, new = tmp_path / "config.json", tmp_path / "new"
+    file.write_text("{}", encoding="utf-8")
+    new.write_text("{}", encoding="utf-8")
+    written = file.stat().st_mtime_ns
+    with pytest.raises(ValueError, match="Run the command again"), one_save(tmp_path):
+        if way == "in place":
+            os.utime(file, ns=(written, written + 1))
+        else:
+            os.utime(new, ns=(written, written))
+            new.replace(file)

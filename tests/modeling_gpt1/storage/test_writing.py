@@ -1,8 +1,10 @@
 """Files and folders that are whole or absent."""
 
 import os
+from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from modeling_gpt1.storage import writing
 
@@ -46,6 +48,14 @@ class TestText:
             monkeypatch.setattr(os, name, lambda *args, name=name, call=call: calls.append(name) or call(*args))
         writing.write_atomically(tmp_path / "x.txt", "new")
         assert calls == ["fsync", "replace", "fsync"]
+
+    def test_the_whole_text_is_on_the_disk_before_it_has_its_name(self, tmp_path, monkeypatch):
+        sizes, replace = [], os.replace
+        flush = os.fsync
+        monkeypatch.setattr(os, "fsync", lambda file: sizes.append(os.fstat(file).st_size) or flush(file))
+        monkeypatch.setattr(os, "replace", lambda *names: sizes.append("replace") or replace(*names))
+        writing.write_atomically(tmp_path / "x.txt", "new")
+        assert sizes[:2] == [3, "replace"]
 
     @pytest.mark.skipif(os.name == "nt", reason="modes are those of POSIX")
     def test_a_private_file_stays_private(self, tmp_path):
@@ -91,6 +101,34 @@ class TestFolders:
         writing.publish_folder(*self._staged(tmp_path))
         assert contents(tmp_path) == {"result/sub/a": "new"}
 
+    @pytest.mark.skipif(os.name == "nt", reason="Windows flushes no folders")
+    @pytest.mark.parametrize("publish", [writing.publish_folder, writing.publish_files])
+    def test_all_is_on_the_disk_before_it_has_its_place(self, publish, tmp_path, monkeypatch):
+        staging, folder = self._staged(tmp_path)
+        inodes = {path.stat().st_ino for path in (staging, staging / "sub", staging / "sub" / "a")}
+        flushed = set()
+        for name in ("rename", "replace"):
+            call = getattr(os, name)
+
+            def move(old, new, call=call):
+                if Path(old).is_relative_to(staging):
+                    assert inodes <= flushed
+                return call(old, new)
+
+            monkeypatch.setattr(os, name, move)
+        flush = os.fsync
+        monkeypatch.setattr(os, "fsync", lambda file: flushed.add(os.fstat(file).st_ino) or flush(file))
+        publish(staging, folder)
+        assert (folder / "sub" / "a").read_text() == "new"
+
+    @pytest.mark.skipif(os.name == "nt", reason="Windows flushes no folders")
+    def test_the_name_of_a_published_folder_is_on_the_disk(self, tmp_path, monkeypatch):
+        staging, folder = self._staged(tmp_path)
+        flushed = []
+        monkeypatch.setattr(os, "fsync", lambda file: flushed.append((os.fstat(file).st_ino, staging.exists())))
+        writing.publish_folder(staging, folder)
+        assert (tmp_path.stat().st_ino, False) in flushed
+
     def test_the_old_folder_comes_back(self, tmp_path, monkeypatch):
         staging, folder = self._staged(tmp_path)
         rename = os.rename
@@ -121,6 +159,13 @@ class TestFolders:
             (staging / "a").write_text("third")
         assert contents(tmp_path) == {"deep/result/a": "second"}
 
+    @pytest.mark.skipif(os.name == "nt", reason="modes are those of POSIX")
+    def test_other_users_may_read_a_new_folder(self, tmp_path):
+        (tmp_path / "usual").mkdir()
+        with writing.whole_or_absent(tmp_path / "result"):
+            pass
+        assert (tmp_path / "result").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
 
 class TestFailures:
     def test_a_folder_that_cannot_be_written(self, tmp_path):
@@ -130,7 +175,14 @@ class TestFailures:
         writing.check_folder(tmp_path / "new" / "one")
         assert list((tmp_path / "new" / "one").iterdir()) == []
 
+    def test_a_folder_that_is_there_and_takes_no_file(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(writing.tempfile, "TemporaryFile", fail)
+        with pytest.raises(ValueError, match=f"`output_dir` is '{tmp_path}', .*No space left.* writable folder"):
+            writing.check_folder(tmp_path)
+
     def test_which_errors_are_of_a_write(self):
         assert writing.is_write_failure(OSError(30, "Read-only file system"))
         assert writing.is_write_failure(RuntimeError("[enforce fail at inline_container.cc:664]"))
+        assert writing.is_write_failure(RuntimeError("basic_ios::clear: iostream error"))
+        assert writing.is_write_failure(SafetensorError("Error while serializing: IoError"))
         assert not writing.is_write_failure(RuntimeError("size mismatch"))
