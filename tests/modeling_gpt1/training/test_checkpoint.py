@@ -616,6 +616,30 @@ class TestRefusals:
         assert "checkpoint-3', whose tokenizer has other tokens, ids or merges than this run's. Pass" in told
         train_to_the_end(start("a</w>", "b</w>"), "auto")
 
+    @pytest.mark.parametrize("change", ["merges", "added tokens"])
+    def test_a_tokenizer_of_the_same_vocabulary(self, change, tmp_path):
+        """Its merges cut words otherwise, or its added tokens have other ids."""
+
+        def make(order):
+            vocabulary = ["<unk>", "a", "b", "c</w>", "ab", "bc</w>"]
+            merges, added = [("a", "b"), ("b", "c</w>")], ["[one]", "[two]"]
+            tokenizer = modeling_gpt1.GPT1Tokenizer(
+                vocab={token: number for number, token in enumerate(vocabulary)},
+                merges=merges[::order] if change == "merges" else merges,
+            )
+            tokenizer.add_tokens(added[::order] if change == "added tokens" else added)
+            return tokenizer
+
+        make(1).save_pretrained(tmp_path)
+        checkpoints.check_tokenizer(str(tmp_path), make(1))
+        told = refusal(checkpoints.check_tokenizer, str(tmp_path), make(-1))
+        assert f"is '{tmp_path}', whose tokenizer has other tokens, ids or merges than this run's." in told
+
+    def test_a_resume_by_the_word_true_needs_a_checkpoint(self, tmp_path):
+        """As a command line gives it."""
+        told = refusal(checkpoints.checkpoint_to_resume, "true", tmp_path)
+        assert told == f"No complete checkpoint in {tmp_path}. Start without `resume_from_checkpoint`."
+
     @pytest.mark.parametrize("content", ["null", '{"files": {"model.safetensors": 9}}'])
     def test_a_checkpoint_of_another_version_is_not_skipped(self, content, tmp_path):
         train_to_the_end(make_pretraining(tmp_path, max_steps=3))
@@ -854,3 +878,100 @@ def test_other_rows_to_evaluate_are_noticed(is_one, tmp_path):
     assert checkpoints.is_best_comparable(settings(0), settings(0))
     assert not checkpoints.is_best_comparable(settings(0), settings(1))
     assert checkpoints.is_best_comparable({}, settings(1))  # of a checkpoint that was written before
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        (transformers.GPT2Config, "activation_function", "relu"),
+        (transformers.BertConfig, "layer_norm_eps", 1e-5),
+        (transformers.Qwen2Config, "layer_types", ["full_attention", "sliding_attention"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_model_of_another_family_with_other_numbers_is_not_resumed(kind, field, value, tmp_path):
+    sizes = {"num_hidden_layers": 2, "sliding_window": 8}
+    before = kind(**sizes)
+    before.save_pretrained(tmp_path)
+    checkpoints.check_architecture(str(tmp_path), kind(**sizes))
+    told = refusal(checkpoints.check_architecture, str(tmp_path), kind(**sizes, **{field: value}))
+    assert f"whose model has the {field} {getattr(before, field)}, but this run's has {value}." in told
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("adam_beta1", 0.8),
+        ("adam_beta2", 0.9),
+        ("adam_epsilon", 1e-7),
+        ("gradient_accumulation_steps", 2),
+        ("world_size", 2),
+        ("class_weights", "balanced"),
+        ("train_sampling_strategy", "random"),
+        ("data_seed", 3),
+    ],
+)
+def test_each_setting_that_a_resumed_run_has_anew_is_told(name, value, tmp_path, monkeypatch):
+    def make(**more):
+        return modeling_gpt1.GPT1TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, **more)
+
+    said = []
+    monkeypatch.setattr(checkpoints.logger, "warning", said.append)
+    before = checkpoints.settings_of(make())
+    if name == "world_size":
+        args = make()
+        monkeypatch.setattr(modeling_gpt1.GPT1TrainingArguments, name, value)
+    else:
+        args = make(**{name: value})
+    checkpoints.keep_settings("it", before, checkpoints.settings_of(args), args)
+    assert f"with other settings: {name} was {before[name]} and is {value}. Pass" in said[0]
+
+
+@pytest.mark.parametrize(("was", "now"), [(None, 3), (3, None), (3, 3)])
+def test_a_number_of_trained_weights_that_is_not_known_refuses_nothing(was, now, tmp_path):
+    content = {} if was is None else {"trained_weights": was}
+    (tmp_path / checkpoints.CHECKPOINT_NAME).write_text(json.dumps(content))
+    checkpoints.check_trained_weights(str(tmp_path), now)
+
+
+def make_checkpoint_folders(run_dir: Path, steps: tuple[int, ...]) -> set[str]:
+    """Folders that this trainer may delete; their names."""
+    for step in steps:
+        (run_dir / f"checkpoint-{step}").mkdir()
+        (run_dir / f"checkpoint-{step}" / checkpoints.CHECKPOINT_NAME).touch()
+    return {path.name for path in run_dir.iterdir()}
+
+
+def test_a_checkpoint_that_cannot_be_deleted_does_not_end_the_run(tmp_path, monkeypatch):
+    def fail(*names):
+        raise OSError("Permission denied")
+
+    said = []
+    monkeypatch.setattr(checkpoints.logger, "warning", said.append)
+    monkeypatch.setattr(os, "rename", fail)
+    make_checkpoint_folders(tmp_path, (3, 6))
+    checkpoints.delete_old_checkpoints(tmp_path, 1, {"checkpoint-6"})
+    told = f"{tmp_path}/checkpoint-3 exceeds `save_total_limit`, but could not be deleted: Permission denied."
+    assert said == [told]
+
+
+def test_a_new_checkpoint_stays_where_the_one_that_it_replaced_was_not_yet_deleted(tmp_path):
+    for folder, text in (("checkpoint-3", "new"), ("_incomplete/replaced-checkpoint-3", "old")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "weights").write_text(text)
+    checkpoints.clear_leftovers(tmp_path)
+    assert (tmp_path / "checkpoint-3" / "weights").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-3"]
+
+
+def test_the_configuration_of_an_older_adapter_goes_before_its_weights(tmp_path, monkeypatch):
+    """Without them it would keep the new model from being opened."""
+    staging = tmp_path / "_incomplete" / "model"
+    staging.mkdir(parents=True)
+    (staging / "model.safetensors").touch()
+    for name in ("adapter_model.safetensors", "adapter_config.json"):
+        (tmp_path / name).touch()
+    removed, unlink = [], Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda path, **options: removed.append(path.name) or unlink(path, **options))
+    checkpoints.publish_model(staging, tmp_path)
+    assert removed == ["adapter_config.json", "adapter_model.safetensors"]

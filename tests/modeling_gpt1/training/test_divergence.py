@@ -5,7 +5,10 @@ import math
 import pytest
 import support.finetuning
 import support.pretraining
+import torch
 from transformers import TrainerCallback, TrainingArguments
+
+from modeling_gpt1.training.checkpoint import check_weights
 
 ADVICE = "Check the weights and the rows for errors, use a lower `learning_rate`"
 NO_CHECKPOINT = "The run has diverged. There is no checkpoint to resume from."
@@ -101,3 +104,20 @@ def test_an_overflow_that_a_scaler_skips_is_no_divergence(tmp_path):
     trainer.optimizer._is_overflow = trainer.optimizer._accelerate_step_called = True
     assert trainer.accelerator.optimizer_step_was_skipped
     trainer.log({"loss": 1.0, "grad_norm": float("inf")})
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_one_number_of_one_weight_is_enough(number, tmp_path):
+    trainer = make_spoiled_trainer("fine-tuning", tmp_path, Spoil(-1))
+    check_weights(trainer, str(tmp_path))
+    weight = list(trainer.model.parameters())[3]
+    weight.data.view(-1)[-1] = float(number)
+    with pytest.raises(FloatingPointError, match="^Weights are not finite after update 0. "):
+        check_weights(trainer, str(tmp_path))
+
+
+def test_a_weight_that_only_another_process_holds_ends_the_run_in_each(tmp_path, monkeypatch):
+    trainer = make_spoiled_trainer("fine-tuning", tmp_path, Spoil(-1))
+    monkeypatch.setattr(trainer.accelerator, "gather", lambda own: torch.cat([own, torch.zeros_like(own)]))
+    with pytest.raises(FloatingPointError, match="^Weights are not finite after update 0. "):
+        check_weights(trainer, str(tmp_path))
