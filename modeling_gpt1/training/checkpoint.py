@@ -416,11 +416,12 @@ def tied_weights_left_out(model: torch.nn.Module) -> Iterator[None]:
 
 
 def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: set[str]) -> None:
-    """Deletes the checkpoints of the earliest steps beyond `limit`, if there is one, except those named in `kept`.
+    """Deletes the checkpoints of the earliest steps beyond `limit`, except those named in `kept`.
 
-    The trainer deletes only what it wrote. Folder times are ignored, because a copy or a backup changes them.
+    As in transformers, None and numbers below 1 are no limit. The trainer deletes only what it wrote. Folder times
+    are ignored, because a copy or a backup changes them.
     """
-    if not limit:
+    if limit is None or limit < 1:
         return
     ours = [folder for folder in _checkpoints_in(run_dir) if is_ours(folder)]
     num_surplus = max(0, len(ours) - max(limit, len(kept)))

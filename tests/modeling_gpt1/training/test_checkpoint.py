@@ -942,6 +942,14 @@ def make_checkpoint_folders(run_dir: Path, steps: tuple[int, ...]) -> set[str]:
     return {path.name for path in run_dir.iterdir()}
 
 
+@pytest.mark.parametrize("limit", [None, 0, -1])
+def test_without_a_limit_every_checkpoint_stays(limit, tmp_path):
+    """transformers has no limit below 1 either."""
+    names = make_checkpoint_folders(tmp_path, (3, 6, 9))
+    checkpoints.delete_old_checkpoints(tmp_path, limit, {"checkpoint-9"})
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
 def test_a_checkpoint_that_cannot_be_deleted_does_not_end_the_run(tmp_path, monkeypatch):
     def fail(*names):
         raise OSError("Permission denied")
