@@ -3,6 +3,7 @@
 import json
 import logging
 import random
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1Pretrai
 from modeling_gpt1.commands.runs import use_readable_log
 from modeling_gpt1.training import callbacks, measures
 from modeling_gpt1.training import trainer as trainers
-from modeling_gpt1.training.callbacks import ProgressBar, SampleCallback, readable
+from modeling_gpt1.training.callbacks import ProgressBar, SampleCallback, SavePoints, readable
 
 PROMPTS = ["ann goes home", "the cat"]
 
@@ -147,6 +148,21 @@ class TestSamples:
         trainer.train()
         return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
 
+    @pytest.mark.parametrize(("name", "kept"), [("cuda:1", [torch.device("cuda:1")]), ("cpu", [])])
+    def test_the_random_state_of_the_models_device_is_kept_too(self, name, kept, monkeypatch):
+        """That of the CPU always is."""
+        device, forked = torch.device(name), []
+        monkeypatch.setattr(callbacks.torch, "manual_seed", lambda seed: None)
+        monkeypatch.setattr(callbacks, "continue_prompts", lambda *given, **options: [["goes"]] * 2)
+
+        def fork(devices, device_type):
+            forked.append((devices, device_type))
+            return nullcontext()
+
+        monkeypatch.setattr(callbacks.torch.random, "fork_rng", fork)
+        make_samples().on_evaluate(None, TrainerState(), None, model=SimpleNamespace(device=device))
+        assert forked == [(kept, device.type)]
+
     def test_samples_go_on_from_their_prompts_and_are_the_same_again(self, tmp_path, caplog):
         trainer, tokenizer = make_sampling_trainer(tmp_path), make_letter_tokenizer()
         state = TrainerState(global_step=3, epoch=0.5, is_world_process_zero=True)
@@ -170,6 +186,28 @@ class TestSamples:
         SampleCallback(tokenizer, PROMPTS, 6, seed=1).on_evaluate(None, other, None, model=trainer.model)
         assert other.log_history[0]["samples"] != record["samples"]
 
+    def test_the_likeliest_of_few_tokens_needs_no_luck(self, tmp_path):
+        """With one token to choose from, every seed gives the same text."""
+        model = make_sampling_trainer(tmp_path).model.eval()
+        samples = []
+        for seed in (0, 1):
+            callback = SampleCallback(make_letter_tokenizer(), PROMPTS, max_new_tokens=6, top_k=1, seed=seed)
+            state = TrainerState()
+            callback.on_evaluate(None, state, None, model=model)
+            samples.append(state.log_history[0]["samples"])
+        assert samples[0] == samples[1]
+
+    def test_one_process_logs_and_all_of_them_keep_the_samples(self, tmp_path, caplog):
+        model = make_sampling_trainer(tmp_path).model.eval()
+        state = TrainerState(is_world_process_zero=False)
+        with caplog.at_level(logging.INFO, logger="modeling_gpt1.training.callbacks"):
+            make_samples().on_evaluate(None, state, None, model=model)
+        assert caplog.messages == []
+        assert len(state.log_history[0]["samples"]) == 2
+
+    def test_one_prompt_may_be_a_text(self):
+        assert SampleCallback(make_letter_tokenizer(), "the cat").prompts == ["the cat"]
+
     def test_prompts_that_leave_no_room(self, tmp_path):
         trainer = make_sampling_trainer(
             tmp_path, [SampleCallback(make_letter_tokenizer(), ["cat", "the cat"], max_new_tokens=43)]
@@ -177,6 +215,15 @@ class TestSamples:
         with pytest.raises(ValueError, match="has 6 tokens and `max_new_tokens` is 43, .* only 48 "):
             trainer.train()
         assert trainer.state.global_step == 0
+
+
+def test_a_model_that_is_saved_on_the_way_is_not_uploaded(tmp_path, monkeypatch):
+    trainer = make_sampling_trainer(tmp_path, max_steps=2, eval_strategy="no")
+    trainer.add_callback(SavePoints(trainer, {"chck_10": 1}, words_per_update=10))
+    trainer.args.push_to_hub = True
+    monkeypatch.setattr(trainer, "push_to_hub", lambda **options: pytest.fail("the run is not over"))
+    trainer.train()
+    assert (tmp_path / "chck_10" / "model.safetensors").is_file()
 
 
 class TestThroughput:
