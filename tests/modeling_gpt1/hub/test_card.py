@@ -272,6 +272,12 @@ def test_an_evaluation_after_the_training_is_of_the_loaded_weights():
     assert results == [{"name": "accuracy", "value": 0.8, "split": None}]
 
 
+def test_the_last_evaluation_is_of_the_weights_that_the_last_of_two_trainings_loaded():
+    second = [{"eval_accuracy": 0.95, "step": 9}, {"eval_accuracy": 0.6, "step": 12}]
+    results = last_evaluation([*BEST_IS_THE_FIRST, *second, {"train_runtime": 9.0, "step": 12}], loaded_step=9)
+    assert results == [{"name": "accuracy", "value": 0.95, "split": None}]
+
+
 def test_the_last_evaluation_is_that_of_the_last_step_while_the_training_goes_on():
     results = last_evaluation(BEST_IS_THE_FIRST[:-1], loaded_step=3)
     assert results == [{"name": "accuracy", "value": 0.7, "split": None}]

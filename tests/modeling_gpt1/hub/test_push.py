@@ -3,10 +3,11 @@
 import json
 import traceback
 from concurrent.futures import Future
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 from huggingface_hub.utils import filter_repo_objects
 from support.finetuning import make_finetuning_trainer
 from support.refusals import refusal
@@ -132,13 +133,17 @@ def test_what_is_never_pushed():
 class Hub:
     """Answers as the hub does for a repository that is there."""
 
-    def __init__(self, is_private: bool):
+    def __init__(self, is_private: bool | None):
         self.is_private = is_private
         self.asked = []
+        self.branches = []
 
     def create_repo(self, repo_id, private, exist_ok):
         self.asked.append(private)
-        return SimpleNamespace(repo_id=repo_id)
+        return SimpleNamespace(repo_id=repo_id if "/" in repo_id else f"me/{repo_id}")
+
+    def create_branch(self, repo_id, branch, exist_ok):
+        self.branches.append((repo_id, branch, exist_ok))
 
     def repo_info(self, repo_id, token):
         return SimpleNamespace(private=self.is_private)
@@ -179,3 +184,65 @@ def test_a_run_that_asks_for_a_private_repository_uploads_to_no_public_one(is_pr
         message = refusal(trainer.init_hf_repo, is_trained=True)
         assert "me/x was there before, and everybody sees it" in message
         assert "leave `hub_private_repo` out" in message
+
+
+def write_run(folder):
+    """A run with a checkpoint of a number of words."""
+    for place in (folder, folder / "chck_1M"):
+        place.mkdir(exist_ok=True)
+        (place / "config.json").write_text("{}", encoding="utf-8")
+
+
+def test_a_second_attempt_uploads_to_the_branches_of_the_first(tmp_path, monkeypatch):
+    """Under the whole name of the repository, which the hub tells."""
+    hub, uploads = Hub(is_private=None), []
+    monkeypatch.setattr(push_command, "hf_api", lambda: hub)
+    monkeypatch.setattr(push_command, "upload", lambda *args, **options: uploads.append(args))
+    write_run(tmp_path)
+    push_command.main([str(tmp_path), "--repo_id", "x", "--branches"])
+    assert hub.branches == [("me/x", "chck_1M", True)]
+    assert uploads == [(str(tmp_path / "chck_1M"), "me/x", "chck_1M"), (str(tmp_path), "me/x", None)]
+
+
+def test_the_adapter_of_a_branch_is_checked_before_anything_is_uploaded(tmp_path, monkeypatch):
+    hub = Hub(is_private=None)
+    monkeypatch.setattr(push_command, "hf_api", lambda: hub)
+    write_run(tmp_path)
+    write_adapter(tmp_path / "chck_1M", "/home/me/books")
+    message = refusal(push_command.main, [str(tmp_path), "--repo_id", "me/x", "--branches"])
+    assert "The adapter's base, /home/me/books, is on this machine only" in message
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize("words", [[], ["--branches"]])
+def test_a_folder_that_is_no_run_is_not_uploaded(words, tmp_path, monkeypatch):
+    hub = Hub(is_private=None)
+    monkeypatch.setattr(push_command, "hf_api", lambda: hub)
+    if words:
+        (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    message = refusal(push_command.main, [str(tmp_path), "--repo_id", "me/x", *words])
+    assert f"{tmp_path} {'has no folders chck_' if words else 'is no folder with a config.json'}" in message
+    assert hub.asked == []
+
+
+def fail_to_answer(*args, **options):
+    raise ConnectionError("no answer")
+
+
+def test_the_next_attempt_makes_a_private_repository_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(push_command, "hf_api", lambda: SimpleNamespace(create_repo=fail_to_answer))
+    write_run(tmp_path)
+    with pytest.raises(PushError) as failure:
+        push_command.main([str(tmp_path), "--repo_id", "me/x", "--private", "--branches"])
+    assert str(failure.value).endswith(f"gpt1 push {tmp_path} --repo_id me/x --branches --private")
+
+
+@pytest.mark.parametrize(("status", "is_told"), [(401, True), (403, True), (404, False), (501, False)])
+def test_a_hub_that_does_not_know_the_question_of_rights_stops_no_run(status, is_told, monkeypatch):
+    def auth_check(repo_id, token, write):
+        response = SimpleNamespace(status_code=status, headers={}, request=None)
+        raise HfHubHTTPError("refused", response=response)
+
+    monkeypatch.setattr(push, "hf_api", lambda: SimpleNamespace(auth_check=auth_check))
+    with pytest.raises(HfHubHTTPError) if is_told else nullcontext():
+        push.check_right_to_write("me/x", None)
