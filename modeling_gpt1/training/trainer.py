@@ -273,7 +273,13 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     # ---- Hub
 
-    def init_hf_repo(self, token: str | None = None, private: bool | None = None, is_trained: bool = False) -> None:
+    def init_hf_repo(
+        self,
+        token: str | None = None,
+        private: bool | None = None,
+        is_trained: bool = False,
+        revision: str | None = None,
+    ) -> None:
         """As in transformers. With `push_to_hub` this runs before training, so a missing right is noticed early.
 
         Raises:
@@ -290,9 +296,10 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if private is not None:
             options["private"] = private
         name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
-        with explained(name, self.args.output_dir, self.args.hub_revision, is_trained):
+        is_asked = self.args.hub_private_repo if private is None else private
+        flags = ["--private"] if is_asked else []
+        with explained(name, self.args.output_dir, revision or self.args.hub_revision, is_trained, flags):
             super().init_hf_repo(**options)
-            is_asked = self.args.hub_private_repo if private is None else private
             own_token = token or self.args.hub_token
             if is_asked and self.is_world_process_zero() and is_public_repository(self.hub_model_id, own_token):
                 raise UserError(PUBLIC.format(self.hub_model_id, "hub_private_repo"))
@@ -334,7 +341,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
             return None
         if self.hub_model_id is None:
             self.create_model_card(**card_data)  # so that there is a card even without a repository
-            self.init_hf_repo(token, private, is_trained=True)
+            self.init_hf_repo(token, private, is_trained=True, revision=revision)
         self.create_model_card(**card_data)
         upload = partial(
             upload_result,

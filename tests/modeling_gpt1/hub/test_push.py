@@ -237,6 +237,19 @@ def test_the_next_attempt_makes_a_private_repository_too(tmp_path, monkeypatch):
     assert str(failure.value).endswith(f"gpt1 push {tmp_path} --repo_id me/x --branches --private")
 
 
+@pytest.mark.parametrize("place", ["argument", "arguments of the run"])
+def test_the_command_after_a_failed_push_keeps_its_privacy_and_its_branch(place, tmp_path, monkeypatch):
+    is_argument = place == "argument"
+    settings = {"hub_model_id": "me/x", "max_steps": 1}
+    if not is_argument:
+        settings |= {"hub_private_repo": True, "hub_revision": "v1"}
+    trainer = make_finetuning_trainer("classification", tmp_path, 8, 1, **settings)
+    monkeypatch.setattr(Trainer, "init_hf_repo", fail_to_answer)
+    with pytest.raises(PushError) as failure:
+        trainer.push_to_hub(**({"private": True, "revision": "v1"} if is_argument else {}))
+    assert str(failure.value).endswith(f"gpt1 push {tmp_path} --repo_id me/x --revision v1 --private")
+
+
 @pytest.mark.parametrize(("status", "is_told"), [(401, True), (403, True), (404, False), (501, False)])
 def test_a_hub_that_does_not_know_the_question_of_rights_stops_no_run(status, is_told, monkeypatch):
     def auth_check(repo_id, token, write):
