@@ -59,6 +59,7 @@ NEVER_PUSHED = (
     # TensorBoard's files, whose names have this machine's in them.
     "*events.out.tfevents.*",
     # A run's settings, with folders of this machine.
+    "checkpoint.json",
     "*run.yaml",
     "*_run-*.yaml",
     # The predictions of an evaluation hold its texts, which the user may not want to publish.
@@ -121,11 +122,14 @@ def upload(folder: str, repo_id: str, revision: str | None = None, **commit: Any
     the model.
     """
     has_model = any(next(Path(folder).glob(pattern), None) for pattern in MODEL)
+    ignored = list(NEVER_PUSHED)
+    if Path(folder, "checkpoint.json").is_file():
+        ignored.append("trainer_state.json")  # that of a checkpoint names folders of this machine
     return hf_api().upload_folder(
         repo_id=repo_id,
         folder_path=folder,
         revision=revision,
-        ignore_patterns=list(NEVER_PUSHED),
+        ignore_patterns=ignored,
         delete_patterns=[*MODEL, *ADAPTER] if has_model else None,
         **commit,
     )

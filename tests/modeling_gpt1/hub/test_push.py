@@ -124,10 +124,26 @@ def test_what_is_never_pushed():
         *("x.pkl", "x.pkl.gz", "x.pickle", "x.p", "x.ckpt", "x.dill", "x.h5", "chck_1M/model.safetensors"),
         *("checkpoint-5/model.safetensors", "trial/checkpoint-7/model.safetensors"),
         *("eval_predictions.jsonl", "sub/eval_predictions_validation_matched.jsonl"),  # the user's texts
+        "checkpoint.json",
         *("run.yaml", "parts/eval_run.yaml", "evaluate_run-chck_1M.yaml", ".netrc", "pytorch_model_fsdp_0/.metadata"),
         *("events.out.tfevents.1.this-machine.2.0", "runs/Jan01_this-machine/events.out.tfevents.1.this-machine.2.0"),
     ]
     assert list(filter_repo_objects([*pushed, *kept], ignore_patterns=list(NEVER_PUSHED))) == pushed
+
+
+@pytest.mark.parametrize("is_checkpoint", [True, False])
+def test_of_a_checkpoint_only_the_model_is_pushed(is_checkpoint, tmp_path, monkeypatch):
+    """The log of a checkpoint names folders of this machine. That of a run does not."""
+    names = ["config.json", "model.safetensors", "trainer_state.json"]
+    if is_checkpoint:
+        names += ["checkpoint.json", "optimizer.pt"]
+    for name in names:
+        (tmp_path / name).touch()
+    asked = []
+    monkeypatch.setattr(push, "hf_api", lambda: SimpleNamespace(upload_folder=lambda **options: asked.append(options)))
+    push.upload(str(tmp_path), "me/x")
+    pushed = list(filter_repo_objects(names, ignore_patterns=asked[0]["ignore_patterns"]))
+    assert pushed == names[: 2 if is_checkpoint else 3]
 
 
 class Hub:
