@@ -1,7 +1,9 @@
 """Checks of what a trainer is given, before any work is done."""
 
 import inspect
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments, default_data_collator
@@ -11,6 +13,7 @@ from tokenization import TraversalCollator
 from tokenization.errors import UserError
 from tokenization.wording import nearest
 
+from ..families import without_adapter
 from .arguments import GPT1TrainingArguments
 
 
@@ -74,3 +77,16 @@ def check_adapter(model: Any, collator: Any) -> None:
             "`mc_token_ids` do not count them, so the task head would read other tokens. Use LoRA or another adapter "
             "that leaves the sequences as they are."
         )
+
+
+def check_folder_of_adapter(model: Any, folder: str | os.PathLike) -> None:
+    """Refuses to save an adapter of PEFT in the folder of the model that it is trained on, whose files would go."""
+    if without_adapter(model) is model:
+        return
+    for adapter in model.peft_config.values():
+        base = adapter.base_model_name_or_path
+        if base and Path(base).is_dir() and Path(base).resolve() == Path(folder).resolve():
+            raise UserError(
+                f"The adapter is trained on the model in {base}, whose files it would replace if it were saved there. "
+                "Pass another folder."
+            )

@@ -38,7 +38,7 @@ from ..hub.push import (
 from ..loss_gpt1 import count_items, count_labels, task_loss, task_losses
 from .arguments import check_arguments, direction_of_score, seed_of_data, sets_by_name
 from .card import write_model_card
-from .checks import check_adapter, check_best_score, check_kinds, check_names, check_rows
+from .checks import check_adapter, check_best_score, check_folder_of_adapter, check_kinds, check_names, check_rows
 from .class_weights import weights_of_classes
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
@@ -120,6 +120,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         self.family: Family = family_of_model(own_model)
         self._set_up_own_model(own_model)
         check_adapter(model, self.data_collator)
+        check_folder_of_adapter(model, self.args.output_dir)
         return own_model
 
     def _set_up_own_model(self, model: PreTrainedModel) -> None:

@@ -37,6 +37,7 @@ from ..storage.locking import one_writer
 from ..storage.writing import check_folder, write_atomically
 from . import checkpoint
 from .batching import length_sampler
+from .checks import check_folder_of_adapter
 from .measures import Throughput
 from .sharing import EndlessStream, SharedRows, UncountedBatch, share_rows
 
@@ -434,6 +435,7 @@ class ResumableTrainer(Trainer):
             checkpoint.write_model(self, Path(output_dir), state_dict)
             checkpoint.write_unsaved_weights(self, Path(output_dir))
             return
+        check_folder_of_adapter(self.accelerator.unwrap_model(self.model), output_dir)
         staging = Path(output_dir, checkpoint.INCOMPLETE_DIR, "model")
         checkpoint.remove_staging(staging)  # left by a process that was killed here
         with checkpoint.failed_write_explained(self, output_dir, staging):

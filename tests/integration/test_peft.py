@@ -255,6 +255,17 @@ def test_an_adapter_folder_opens_as_a_whole_model(base, tmp_path):
     assert (opened(**batch).logits - expected.task_logits).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("base", ["gpt1"], indirect=True)
+def test_an_adapter_does_not_replace_the_model_that_it_was_trained_on(base, tmp_path):
+    before = {path.name: path.read_bytes() for path in Path(base).iterdir()}
+    told = refusal(lora_trainer, base, base)
+    assert f"The adapter is trained on the model in {base}, whose files it would replace" in told
+    trainer = lora_trainer(base, tmp_path / "run")
+    told = refusal(trainer.save_model, str(tmp_path / "run" / ".." / "base"))
+    assert "Pass another folder." in told
+    assert {path.name: path.read_bytes() for path in Path(base).iterdir()} == before
+
+
 @pytest.mark.parametrize("tying", [False, True])
 @pytest.mark.parametrize("target", [["tokens_embed"], ["lm_head"], ["tokens_embed", "lm_head"]])
 @pytest.mark.parametrize("base", ["gpt1"], indirect=True)
