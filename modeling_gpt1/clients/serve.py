@@ -576,6 +576,8 @@ def run_server(app: FastAPI, host: str, port: int) -> None:
     Raises:
         UserError: nothing can listen there, such as beside another program.
     """
+    if not host:  # which would be all addresses
+        raise UserError("`host` is empty. Pass 127.0.0.1 for this machine alone, or 0.0.0.0 for all addresses.")
     is_ipv6 = ":" in host
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if is_ipv6 else socket.AF_INET)

@@ -63,11 +63,11 @@ PRECISIONS = {"no": "float32", "bf16": "bfloat16"}
 NUM_LOGS = 10  # of a run that is shorter than that many logging_steps
 
 
-def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | None:
+def check_output_folder(args: TrainingArguments, model: str | None, data: dict[str, Any]) -> str | None:
     """Checks that the run may write to the output folder; returns the complete checkpoint that it resumes from.
 
-    These settings of the data must be those of the run before. A file may move, but not change its name; of a pattern
-    the folder's name must stay, too.
+    A new run must not replace the model that it starts from. These settings of the data must be those of the run
+    before. A file may move, but not change its name; of a pattern the folder's name must stay, too.
     """
     folder = Path(args.output_dir)
     if folder.is_file():
@@ -83,6 +83,11 @@ def check_output_folder(args: TrainingArguments, data: dict[str, Any]) -> str | 
         check_same_data(checkpoint, data)
     elif args.resume_from_checkpoint is not None:
         check_own_folder(folder)
+        if model is not None and Path(model).is_dir() and Path(model).resolve() == folder.resolve():
+            raise UserError(
+                f"--output_dir {folder} is the folder of --model, which the run would replace: there is no checkpoint "
+                "to resume. Pass another folder."
+            )
     return checkpoint
 
 

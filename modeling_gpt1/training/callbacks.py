@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase, ProgressCallback, Trainer, Tra
 from transformers.utils import logging
 
 from ..inference.generation import continue_prompts, encode_prompts
+from .checkpoint import check_weights
 
 logger = logging.get_logger(__name__)
 
@@ -160,6 +161,7 @@ class SavePoints(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         for name, update in self.updates.items():
             if update == state.global_step:
+                check_weights(self._trainer, args.output_dir)
                 with self._trainer.throughput.paused():
                     self._trainer.save_model(os.path.join(args.output_dir, name), _internal_call=True)
 

@@ -108,6 +108,8 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
         newest = newest_whole_checkpoint(output_dir, reads_files=True)
         if newest is None and str(resume).lower() == "true":
             raise UserError(f"No complete checkpoint in {output_dir}. Start without `resume_from_checkpoint`.")
+        if newest is None:
+            check_no_model_alone(output_dir)
         return newest
     fault = why_not_resumed(resume) or find_altered_file(resume)
     if fault is not None:
@@ -116,6 +118,16 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
             f"folder of another one, or `auto` for the newest complete one in {output_dir}."
         )
     return str(resume)
+
+
+def check_no_model_alone(run_dir: str | os.PathLike) -> None:
+    """Refuses to begin anew beside checkpoints that hold only the model, which the new run would replace."""
+    for folder in reversed(_checkpoints_in(run_dir)):
+        if is_ours(folder) and find_damage(folder) is None:
+            raise UserError(
+                f"`resume_from_checkpoint` is 'auto', but {folder} holds only the model (`save_only_model`), so that "
+                "no run can go on from it. Pass it as `model` and another `output_dir`, or move it away."
+            )
 
 
 def check_is_last(resume: str | bool | None, run_dir: str | os.PathLike) -> None:

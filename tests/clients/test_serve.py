@@ -810,6 +810,11 @@ def test_a_port_that_is_taken_is_an_error_with_its_number():
             serve.run_server(serve.FastAPI(), "127.0.0.1", port)
 
 
+def test_an_empty_host_does_not_listen_on_all_addresses():
+    with pytest.raises(UserError, match="`host` is empty. Pass 127.0.0.1 for this machine alone, or 0.0.0.0 for"):
+        serve.run_server(serve.FastAPI(), "", 0)
+
+
 def test_an_address_of_another_machine_is_an_error_that_names_the_host():
     with pytest.raises(UserError, match="`host` 192.0.2.1 .* an address of this machine as `host`"):
         serve.run_server(serve.FastAPI(), "192.0.2.1", 0)  # of documentation alone

@@ -415,6 +415,18 @@ def test_auto_in_a_folder_of_others_is_refused(tokenizer_folder, tmp_path):
     assert (tmp_path / "mine" / "model.safetensors").is_file()
 
 
+def test_auto_in_the_folder_of_the_model_is_refused(folders, tmp_path):
+    model = shutil.copytree(folders / "classification", tmp_path / "model")
+    (model / runs.SETTINGS).write_text("seed: 1\n", encoding="utf-8")  # as of a run that kept no checkpoint
+    weights = (model / "model.safetensors").read_bytes()
+    command = [*own_data("classification", tmp_path), "--model", str(model)]
+    refusal(
+        [*command, *training(model, "--resume_from_checkpoint", "auto")],
+        "is the folder of --model, which the run would replace: there is no checkpoint to resume. Pass another",
+    )
+    assert (model / "model.safetensors").read_bytes() == weights
+
+
 def test_a_run_that_does_not_train_replaces_no_results(folders, tmp_path):
     data = own_data("classification", tmp_path)
     model = [

@@ -132,7 +132,7 @@ def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1Pretraini
         saving = {"save_strategy": "steps", "save_steps": SAVED_UPDATE, "resume_from_checkpoint": "auto"}
         trainer = make_pretraining_trainer(output, num_processes, **saving)
         trainer.add_callback(KillLastProcess())
-        check_output_folder(trainer.args, {})  # as the commands do
+        check_output_folder(trainer.args, None, {})  # as the commands do
         trainer.accelerator.wait_for_everyone()  # before one process writes
         return trainer, train_and_record(trainer, checkpoint_to_resume("auto", output))
     raise ValueError(f"There is no case {case!r}.")

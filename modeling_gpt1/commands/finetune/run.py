@@ -144,7 +144,7 @@ class FineTuningRun:
             kept["lora_r"] = self.model_args.lora_r
             kept["freeze_lm_head"] = self.model_args.freeze_lm_head
             kept["freeze"] = self.model_args.freeze
-            self.checkpoint = runs.check_output_folder(self.args, kept)
+            self.checkpoint = runs.check_output_folder(self.args, self.model_args.model, kept)
         else:
             runs.check_no_results(self.args)
 

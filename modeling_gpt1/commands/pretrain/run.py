@@ -216,7 +216,7 @@ class PretrainingRun:
                 kept[name] = getattr(self.model_args, name)
         if self.corpus_args.counts_words:
             kept |= {name: getattr(self.args, name) for name in KEPT_WITH_WORDS}
-        self.checkpoint = runs.check_output_folder(self.args, kept)
+        self.checkpoint = runs.check_output_folder(self.args, self.model_args.model, kept)
         if self.checkpoint is not None and self.corpus_args.counts_words:
             self.check_processes()
 

@@ -226,6 +226,19 @@ def test_a_model_that_is_saved_on_the_way_is_not_uploaded(tmp_path, monkeypatch)
     assert (tmp_path / "chck_10" / "model.safetensors").is_file()
 
 
+def test_a_diverged_model_is_not_saved_on_the_way(tmp_path):
+    class Diverge(TrainerCallback):
+        def on_step_end(self, args, state, control, model=None, **kwargs):
+            next(model.parameters()).data[0] = torch.nan
+
+    trainer = make_sampling_trainer(tmp_path, max_steps=2, eval_strategy="no")
+    trainer.add_callback(Diverge())
+    trainer.add_callback(SavePoints(trainer, {"chck_10": 1}, words_per_update=10))
+    with pytest.raises(FloatingPointError, match="^Weights are not finite after update 1. "):
+        trainer.train()
+    assert not (tmp_path / "chck_10").exists()
+
+
 class TestThroughput:
     def test_counts_tokens_without_padding_over_the_time_of_training_alone(self, tmp_path, monkeypatch):
         now = [0.0]

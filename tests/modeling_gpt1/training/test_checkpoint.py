@@ -653,6 +653,14 @@ class TestRefusals:
         told = refusal(make_pretraining(tmp_path).train, resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
         assert "not a complete checkpoint: it holds only the model (`save_only_model`). Pass" in told
 
+    def test_auto_beside_checkpoints_of_the_model_alone(self, tmp_path):
+        train_to_the_end(make_pretraining(tmp_path, max_steps=3, save_only_model=True))
+        weights = (tmp_path / "checkpoint-3" / "model.safetensors").read_bytes()
+        told = refusal(make_pretraining(tmp_path, seed=1).train, resume_from_checkpoint="auto")
+        assert f"{tmp_path}/checkpoint-3 holds only the model (`save_only_model`), so that no run can" in told
+        assert told.endswith("Pass it as `model` and another `output_dir`, or move it away.")
+        assert (tmp_path / "checkpoint-3" / "model.safetensors").read_bytes() == weights
+
     @pytest.mark.parametrize("place", ["{tmp_path}/file", "{tmp_path}/file/below", "/proc/checkpoints"])
     def test_a_place_that_cannot_be_written(self, place, tmp_path):
         (tmp_path / "file").write_text("in the way")
