@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from argparse import SUPPRESS
 from importlib import import_module
 
 import pytest
@@ -179,7 +180,8 @@ def test_bash_completes_commands_flags_values_and_files(tmp_path):
     assert complete("gpt1", "predict", "ro") == ["rows.csv"]
     for script in map(completion.script, ("bash", "zsh", "fish")):
         for command in COMMANDS:
-            flags = [action.option_strings[0] for action in parser_of(command)._actions if action.option_strings]
+            shown = [action for action in parser_of(command)._actions if action.help != SUPPRESS]
+            flags = [action.option_strings[0] for action in shown if action.option_strings]
             assert [of for of in (command, *flags) if of.strip("-") not in script] == []
 
 
