@@ -100,7 +100,8 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
         output_dir (`str`): where the run writes its checkpoints.
 
     Raises:
-        ValueError: there is no such checkpoint, or it is not complete.
+        ValueError: there is no such checkpoint, or it is not complete; `"auto"` would replace checkpoints of the
+            model alone.
     """
     if resume is None or resume is False:
         return None
@@ -123,7 +124,7 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
 def check_no_model_alone(run_dir: str | os.PathLike) -> None:
     """Refuses to begin anew beside checkpoints that hold only the model, which the new run would replace."""
     for folder in reversed(_checkpoints_in(run_dir)):
-        if is_ours(folder) and find_damage(folder) is None:
+        if is_ours(folder) and find_damage(folder) is None and read_content(folder)["save_only_model"]:
             raise UserError(
                 f"`resume_from_checkpoint` is 'auto', but {folder} holds only the model (`save_only_model`), so that "
                 "no run can go on from it. Pass it as `model` and another `output_dir`, or move it away."

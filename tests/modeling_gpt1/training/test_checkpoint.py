@@ -661,6 +661,15 @@ class TestRefusals:
         assert told.endswith("Pass it as `model` and another `output_dir`, or move it away.")
         assert (tmp_path / "checkpoint-3" / "model.safetensors").read_bytes() == weights
 
+    def test_auto_begins_anew_where_the_only_checkpoint_was_altered(self, tmp_path):
+        """It is whole, but for its checksums, and holds more than the model."""
+        train_to_the_end(make_pretraining(tmp_path, max_steps=3))
+        weights = tmp_path / "checkpoint-3" / "model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        assert checkpoints.checkpoint_to_resume("auto", tmp_path) is None
+
     @pytest.mark.parametrize("place", ["{tmp_path}/file", "{tmp_path}/file/below", "/proc/checkpoints"])
     def test_a_place_that_cannot_be_written(self, place, tmp_path):
         (tmp_path / "file").write_text("in the way")
