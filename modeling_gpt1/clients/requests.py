@@ -19,6 +19,7 @@ from ..configuration_gpt1 import UserError
 from ..inference.generation import check_ends_with_user, check_is_text
 
 SHOWN_CHARACTERS = 60  # of a value, in an error
+LONGEST_ID = 18  # in digits; `int` refuses some thousands
 TEXT_PARTS = ("text", "input_text", "output_text")  # the types of a part of a message that is text
 # The arguments of transformers' own method: a request gives variables of the template, not another template.
 TEMPLATE_ARGUMENTS = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters)
@@ -35,6 +36,9 @@ UNSUPPORTED = {
 }
 # What requests that are computed together cannot have for themselves, each with the value that asks for nothing.
 NOT_TOGETHER = {"seed": None, "stop": [], "frequency_penalty": 0, "logit_bias": {}}
+# The settings of `generate` that such requests can have: length and end are each one's own, the others are those of the
+# first request.
+TOGETHER = {"max_new_tokens", "eos_token_id", "do_sample", "temperature", "top_k", "top_p"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,11 @@ def is_template_variables(value: Any) -> bool:
 def is_logit_bias(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
-    return all(token_id.isdecimal() and is_number(bias) for token_id, bias in value.items())
+    return all(is_token_id(token_id) and is_number(bias) for token_id, bias in value.items())
+
+
+def is_token_id(value: str) -> bool:
+    return value.isdecimal() and len(value) <= LONGEST_ID
 
 
 LENGTH = Kind("a whole number of at least 1", lambda value: is_whole(value) and value >= 1)
@@ -152,6 +160,10 @@ def check_request(body: dict, needed: str, continuous_batching: bool) -> None:
                 check_is_text(field, text)
         if continuous_batching and field in NOT_TOGETHER and value != NOT_TOGETHER[field]:
             refuse_together(field)
+    if continuous_batching:
+        for setting, value in json.loads(body.get("generation_config") or "{}").items():
+            if setting not in TOGETHER and value is not None:
+                refuse_together(setting)
     for field, neutral in UNSUPPORTED.items():
         value = body.get(field)
         if value is not None and value != neutral:

@@ -365,6 +365,11 @@ class Settings:
     continuous_batching: bool
 
     async def handle_request(self, body: dict, request_id: str):
+        served = self.model_manager.force_model
+        if body.get("model") not in (None, served):
+            raise UserError(
+                f"`model` is {body['model']!r}, but the server has only {served!r}. Send that, or leave `model` out."
+            )
         name, model, plain_text = self._resolve_model(body)
         self.check(body, name, model, plain_text.reads)
         # OpenAI's interface streams on request alone; transformers streams a response that does not say.
@@ -377,6 +382,13 @@ class Settings:
             UserError: what is wrong, and what to send.
         """
         raise NotImplementedError
+
+    def _validate_request(self, body: dict) -> None:
+        known = self._valid_params_class.__mutable_keys__
+        for field in body:
+            if field not in known:
+                raise UserError(f"The server knows no field `{field}`. Leave it out.")
+        super()._validate_request(body)
 
     def _build_generation_config(
         self, body: dict, model_generation_config: GenerationConfig, use_cb: bool = False
@@ -581,9 +593,10 @@ def run_server(app: FastAPI, host: str, port: int) -> None:
     is_ipv6 = ":" in host
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if is_ipv6 else socket.AF_INET)
-    except OSError as error:
+    except (OSError, TypeError, UnicodeError) as error:  # the last two of a name that is none, such as ä..b
+        reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(
-            f"Nothing can listen on `host` {host} and `port` {port}: {error.strerror}. Pass another `port`, or "
+            f"Nothing can listen on `host` {host} and `port` {port}: {reason}. Pass another `port`, or "
             "an address of this machine as `host`."
         ) from error
     address = f"[{host}]" if is_ipv6 else host

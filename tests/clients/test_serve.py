@@ -237,6 +237,9 @@ def test_stop_strings_that_do_not_come_change_nothing(server, stop):
             {"prompt": PROMPT, "logit_bias": {"8495": 1}},
             "`logit_bias` has the token 8495, but the last of the model is 8494.",
         ),
+        ({"prompt": PROMPT, "logit_bias": {"9" * 5000: 1}}, "Send an object with a number for each token id."),
+        ({"prompt": PROMPT, "model": "other"}, "`model` is 'other', but the server has only 'novels'. Send that, or"),
+        ({"prompt": PROMPT, "max_token": 5}, "The server knows no field `max_token`. Leave it out."),
         *(
             ({"prompt": PROMPT, field: value}, f"`{field}` is {value!r}, but the server does not support it.")
             for field, value in [("n", 2), ("best_of", 5), ("echo", True), ("logprobs", 3), ("presence_penalty", 0.5)]
@@ -546,6 +549,19 @@ def test_requests_that_are_computed_together_have_no_stop_strings_among_their_se
     assert "none has its own `stop_strings`." in message
 
 
+def test_requests_that_are_computed_together_have_no_penalty_among_their_settings(together):
+    status, message = together.refusal(prompt=PROMPT, generation_config='{"repetition_penalty": 1.5}')
+    assert status == 400
+    assert "none has its own `repetition_penalty`." in message
+
+
+def test_a_request_that_is_computed_with_others_has_a_length_among_its_settings(server, together):
+    settings = '{"max_new_tokens": 3, "do_sample": false, "repetition_penalty": null}'
+    body = {"prompt": PROMPT, "generation_config": settings}
+    text = together.http.post("/v1/completions", json=body).json()["choices"][0]["text"]
+    assert text == server.text(max_tokens=3)
+
+
 def test_fields_that_ask_for_nothing_are_taken_where_requests_are_computed_together(server, together):
     fields = {"frequency_penalty": 0, "stop": [], "logit_bias": {}}
     assert together.text(**fields) == server.text()
@@ -813,6 +829,11 @@ def test_a_port_that_is_taken_is_an_error_with_its_number():
 def test_an_empty_host_does_not_listen_on_all_addresses():
     with pytest.raises(UserError, match="`host` is empty. Pass 127.0.0.1 for this machine alone, or 0.0.0.0 for"):
         serve.run_server(serve.FastAPI(), "", 0)
+
+
+def test_a_host_that_is_no_name_is_an_error():
+    with pytest.raises(UserError, match="`host` ä..b and `port` 0: .*hostname.* an address of this machine"):
+        serve.run_server(serve.FastAPI(), "ä..b", 0)
 
 
 def test_an_address_of_another_machine_is_an_error_that_names_the_host():
