@@ -35,4 +35,4 @@ def module_of(script: str):
 
 
 accelerator, families, gpu, run, scale = map(module_of, ("accelerator", "families", "gpu", "run", "scale"))
-alphabets, decoder_objective = map(module_of, ("alphabets", "decoder_objective"))
+alphabets, decoder_objective, dialogue = map(module_of, ("alphabets", "decoder_objective", "dialogue"))
