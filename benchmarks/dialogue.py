@@ -1,7 +1,7 @@
 """Whether a model of `examples/dialogue.py` reads its persona: hits@1 and perplexity with its own and another one.
 
-    python benchmarks/dialogue.py           # five seeds, about a minute each on one core
-    python benchmarks/dialogue.py --save    # as a dated file
+python benchmarks/dialogue.py           # five seeds, about a minute each on one core
+python benchmarks/dialogue.py --save    # as a dated file
 """
 
 import argparse

@@ -36,8 +36,8 @@ UNSUPPORTED = {
 }
 # What requests that are computed together cannot have for themselves, each with the value that asks for nothing.
 NOT_TOGETHER = {"seed": None, "stop": [], "frequency_penalty": 0, "logit_bias": {}}
-# The settings of `generate` that such requests can have: length and end are each one's own, the others are those of the
-# first request.
+# The settings of `generate` that such requests can have: length and end are each one's own, the others are those of
+# the first request.
 TOGETHER = {"max_new_tokens", "eos_token_id", "do_sample", "temperature", "top_k", "top_p"}
 
 
