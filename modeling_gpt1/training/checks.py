@@ -61,6 +61,17 @@ def check_rows(argument: str, rows: Any, collator: Any) -> None:
         raise UserError(f"`{argument}` has no `input_ids`. Pass the `data_collator` that encodes its rows.")
 
 
+def check_inputs_for_metrics(args: TrainingArguments, collator: Any) -> None:
+    """Refuses inputs for a metric that transformers could not join: those of three dimensions and several lengths."""
+    wants_inputs = "inputs" in args.include_for_metrics
+    if wants_inputs and isinstance(collator, TraversalCollator) and collator.makes_several_sequences:
+        raise UserError(
+            f"`include_for_metrics` has 'inputs', but a row of the traversal {collator.traversal!r} is several "
+            "sequences, and transformers joins only batches that have one of each row. Leave 'inputs' out: the rows of "
+            "`eval_dataset` come in the order of the predictions."
+        )
+
+
 def check_best_score(name: str, scores: list[str]) -> None:
     """Refuses a score that no evaluation has, by which the best checkpoint would be chosen."""
     if name.removeprefix("eval_") not in scores:

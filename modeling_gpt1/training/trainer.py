@@ -38,7 +38,15 @@ from ..hub.push import (
 from ..loss_gpt1 import count_items, count_labels, task_loss, task_losses
 from .arguments import check_arguments, direction_of_score, seed_of_data, sets_by_name
 from .card import write_model_card
-from .checks import check_adapter, check_best_score, check_folder_of_adapter, check_kinds, check_names, check_rows
+from .checks import (
+    check_adapter,
+    check_best_score,
+    check_folder_of_adapter,
+    check_inputs_for_metrics,
+    check_kinds,
+    check_names,
+    check_rows,
+)
 from .class_weights import weights_of_classes
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
@@ -73,6 +81,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         check_rows("train_dataset", self.train_dataset, self.data_collator)
         for rows in self.eval_dataset.values() if isinstance(self.eval_dataset, dict) else [self.eval_dataset]:
             check_rows("eval_dataset", rows, self.data_collator)
+        check_inputs_for_metrics(self.args, self.data_collator)
         self._has_own_loss = self.compute_loss_func is None
         self._set_up_loading()
         own_model = self._set_up_model(self.accelerator.unwrap_model(self.model))

@@ -129,6 +129,13 @@ class TraversalCollator:
         # Of data sets that `check` has read, by fingerprint: a sampler asks for the same lengths.
         self._lengths: dict[str, Sequence[int]] = {}
 
+    @property
+    def makes_several_sequences(self) -> bool:
+        """Whether a row becomes several sequences, so that the `input_ids` of a batch have three dimensions."""
+        if self._kind.has_choices:
+            return True
+        return self._kind.is_symmetric and (self.is_of_gpt1 or self.both_orders)
+
     def __call__(self, rows: Sequence[Mapping]) -> dict[str, "torch.Tensor | BatchPlan"]:
         """Makes the batch of `rows`.
 

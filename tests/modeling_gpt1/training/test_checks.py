@@ -75,3 +75,17 @@ def test_scores_of_a_function_that_does_not_tell_them_are_not_refused(tmp_path):
     trainer.compute_metrics = lambda prediction: {"rows": len(prediction.label_ids)}
     trainer.train()
     assert trainer.state.best_metric == 11
+
+
+@pytest.mark.parametrize("case", ["similarity", "multiple_choice"])
+def test_inputs_of_rows_with_several_sequences_are_no_input_of_a_metric(case, tmp_path):
+    message = refusal(make_finetuning_trainer, case, tmp_path, 8, 1, include_for_metrics=["inputs"])
+    assert f"'inputs', but a row of the traversal '{case}' is several sequences" in message
+    assert "Leave 'inputs' out: the rows of `eval_dataset`" in message
+
+
+def test_inputs_of_rows_with_one_sequence_are_an_input_of_a_metric(tmp_path):
+    arguments = {"include_for_metrics": ["inputs", "loss"], "per_device_eval_batch_size": 4}
+    trainer = make_finetuning_trainer("entailment", tmp_path, 8, 1, **arguments)
+    trainer.compute_metrics = lambda prediction: {"rows": len(prediction.inputs)}
+    assert trainer.evaluate()["eval_rows"] == 11

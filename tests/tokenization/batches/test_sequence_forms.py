@@ -59,6 +59,16 @@ def test_no_text_becomes_a_special_token(family, shift):
     assert collator.lengths([{"text": f"a {written} b"}]) == [len(ids)]
 
 
+def test_a_row_is_several_sequences_if_its_ids_have_three_dimensions(bert):
+    cases = {"similarity": PAIR, "multiple_choice": {"context": "one", "choices": ["two", "one"]}}
+    row = {"one": "a b", "two": "b"}
+    for collator in (
+        *(TraversalCollator(bert, traversal, columns) for traversal, columns in cases.items()),
+        TraversalCollator(bert, "similarity", PAIR, both_orders=True),
+    ):
+        assert collator.makes_several_sequences == (collator([row])["input_ids"].dim() == 3)
+
+
 def test_a_pair_can_be_read_in_both_orders(bert):
     collator = TraversalCollator(bert, "similarity", PAIR, both_orders=True)
     rows = [{"one": "a b", "two": "c"}, {"one": "d", "two": "e"}]
