@@ -14,7 +14,7 @@ from scipy.stats import f, norm
 
 from .published import PUBLISHED
 from .scores import FEWEST_SEEDS, LEVEL, Scores, difference, holm
-from .tables import AVERAGES, COLUMNS, PARTS, Cells
+from .tables import AVERAGES, COLUMNS, Cells, without_parts
 
 RULES = [
     "Two settings are compared by the difference of their mean scores at the seeds that both have. Its 95 % interval "
@@ -100,11 +100,12 @@ def compare(label: str, first: Scores, second: Scores, failed: int = 0) -> Compa
 
 def compare_tasks(cells: Cells, other: str, wanted: Callable[[str], bool] = lambda column: True) -> list[Comparison]:
     """The full method against another row of table 5, in each wanted column, the smallest data set first."""
-    both = {key: (cells.scores(key, "full"), cells.scores(key, other)) for key in COLUMNS if key not in PARTS}
-    keys = [key for key in both if wanted(key) and all(cells.seeds(key, row) for row in ("full", other))]
-    keys.sort(key=cells.training_rows)
+    measured = [key for key in COLUMNS if all(cells.seeds(key, row) for row in ("full", other))]
+    keys = sorted(filter(wanted, without_parts(measured)), key=cells.training_rows)
     failed = {key: len(cells.failed(key, "full")) + len(cells.failed(key, other)) for key in keys}
-    return [compare(COLUMNS[key].label, *both[key], failed[key]) for key in keys]
+    return [
+        compare(COLUMNS[key].label, cells.scores(key, "full"), cells.scores(key, other), failed[key]) for key in keys
+    ]
 
 
 def compare_averages(cells: Cells, other: str) -> list[Comparison]:

@@ -7,7 +7,7 @@ Fewer than three seeds have none: theirs would be over the rows alone, and would
 from dataclasses import dataclass
 
 from .scores import difference
-from .tables import COLUMNS, PARTS, Cells
+from .tables import COLUMNS, Cells, without_parts
 
 # The first setting against the second. A number is one of transferred layers.
 PAIRS = (
@@ -64,11 +64,8 @@ def effects_of(cells: Cells) -> list[Effect]:
     """All differences that were measured, by pairs, each over its tasks."""
     found = []
     for first, second in PAIRS:
-        for key, column in COLUMNS.items():
-            if key in PARTS and cells.seeds(PARTS[key], first):
-                continue  # the whole stands for its parts
-            if not cells.seeds(key, first) & cells.seeds(key, second):
-                continue  # runs of different seeds, so of different training rows
+        # Runs of different seeds have different training rows.
+        for key in without_parts([key for key in COLUMNS if cells.seeds(key, first) & cells.seeds(key, second)]):
             estimate = None
             ours, theirs = cells.scores(key, first), cells.scores(key, second)
             if ours.keys() & theirs.keys():
@@ -76,7 +73,7 @@ def effects_of(cells: Cells) -> list[Effect]:
             baselines = cells.baselines(key)
             found.append(
                 Effect(
-                    label=column.label,
+                    label=COLUMNS[key].label,
                     first=SHORT[first],
                     second=SHORT[second],
                     value=None if estimate is None else estimate.value,

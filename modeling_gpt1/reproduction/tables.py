@@ -84,7 +84,7 @@ TITLES = {
     "table-4": "Table 4: semantic similarity and classification (GLUE)",
     "table-5": "Table 5: ablations",
 }
-# Approximate number of training rows. Where `max_train_samples` is smaller, that number counts.
+# Approximate number of training rows, by task. Where `max_train_samples` is smaller, that number counts.
 TRAINING_ROWS = {
     "rte": 2490,
     "mrpc": 3668,
@@ -98,7 +98,14 @@ TRAINING_ROWS = {
     "scitail": 23097,
     "story_cloze": 1497,
     "race": 87866,
+    "race-middle": 25421,
+    "race-high": 62445,
 }
+
+
+def without_parts(keys: Sequence[str]) -> list[str]:
+    """Some columns without the parts of those that are among them: the whole stands for its parts."""
+    return [key for key in keys if PARTS.get(key) not in keys]
 
 
 # ---- Finished cells
@@ -215,8 +222,8 @@ class Cells:
         """How many rows the runs of a column are trained on at most; a limit counts if all runs tell one."""
         runs = [cell for cell in self.fine_tuning if cell["task"] == COLUMNS[key].task]
         limits = [cell.get("train_rows", cell["settings"].get("max_train_samples")) for cell in runs]
-        has_limit = limits and None not in limits
-        return min(TRAINING_ROWS[key], max(map(int, limits))) if has_limit else TRAINING_ROWS[key]
+        of_task = TRAINING_ROWS[COLUMNS[key].task]
+        return min(of_task, max(map(int, limits))) if limits and None not in limits else of_task
 
     def transfer(self) -> dict[str, dict[int, Scores]]:
         """Scores by column and number of transferred layers, of the tasks with points between the two ends.
@@ -226,12 +233,12 @@ class Cells:
         """
         measured_rows = {row_of(cell) for cell in self.fine_tuning}
         numbers = {row for row in measured_rows if isinstance(row, int)}
-        curves = {}
         rows = {number: self.row_of_layers(number) for number in sorted({-1, *numbers, self.num_layers})}
-        for key in COLUMNS:
-            if key not in PARTS and any(self.seeds(key, number) for number in numbers):
-                curves[key] = {number: self.scores(key, row) for number, row in rows.items() if self.seeds(key, row)}
-        return curves
+        keys = without_parts([key for key in COLUMNS if any(self.seeds(key, number) for number in numbers)])
+        return {
+            key: {number: self.scores(key, row) for number, row in rows.items() if self.seeds(key, row)}
+            for key in keys
+        }
 
     def row_of_layers(self, number: int) -> str | int:
         """The row of a number of transferred layers: the number itself, or at the two ends a row of table 5."""
@@ -317,8 +324,8 @@ def describe_table(cells: Cells, name: str) -> dict:
     published = PUBLISHED[name]
     keys = [key for key in published["full"] if key in COLUMNS]
     if name == "table-5":
-        others = [key for key in COLUMNS if key not in (*keys, *PARTS)]
-        keys += [key for key in others if any(cells.scores(key, row) for row in published)]
+        others = [key for key in COLUMNS if key not in keys and any(cells.scores(key, row) for row in published)]
+        keys = without_parts([*keys, *others])
         keys = [*(key for key in AVERAGES if cells.averaged[key]), *keys]
     labels = {row: ROW_LABELS[row] for row in published}
     for row, label in BASELINE_LABELS.items():

@@ -107,6 +107,33 @@ def test_a_part_is_compared_where_the_whole_was_not_run():
     assert effect.label == "RACE-m"
 
 
+def test_a_part_is_compared_where_the_whole_was_not_run_with_both_settings():
+    parts = [*seeds_of("full", 0.8, task="race-middle"), *seeds_of("without_pretraining", 0.7, task="race-middle")]
+    (effect,) = effects_of(Cells([*parts, *seeds_of("full", 0.8, task="race")]))
+    assert effect.label == "RACE-m"
+
+
+def test_a_part_is_in_all_of_the_report_where_the_whole_was_not_run():
+    """Its runs are not missing, as the page said of the claims."""
+    cells = [*seeds_of("full", 0.8, task="race-middle"), *seeds_of("without_pretraining", 0.7, task="race-middle")]
+    cells += seeds_of("transfer", 0.75, task="race-middle", n_transfer=0)
+    report = build_report(cells, title="")
+    claim = report["claims"][1]
+    (comparison,) = claim["comparisons"]
+    assert comparison["text"].startswith("RACE-m +")
+    assert claim["verdict"] == "holds"
+    (label,) = report["figures"][0]["panels"]
+    assert label == "RACE-m"
+    rows = {row["key"]: row["cells"] for row in report["tables"][3]["rows"]}
+    assert rows["without_pretraining"]["race-m"]["measured"]["seeds"] == [0, 1, 2, 3]
+    assert "mnli-m" not in rows["full"]
+
+
+def test_a_part_has_fewer_training_rows_than_the_whole():
+    found = Cells(seeds_of("full", 0.8, task="race-middle"))
+    assert found.training_rows("race-m") + found.training_rows("race-h") == found.training_rows("race") == 87866
+
+
 # ---- Failed runs
 
 
