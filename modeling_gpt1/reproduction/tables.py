@@ -143,10 +143,13 @@ class Cells:
         }
 
     def of(self, task: str, row: str | int) -> list[Mapping]:
-        """The cells of a row of table 5, a number of transferred layers or a baseline, in the order of seeds."""
+        """The cells of a row of table 5, a number of transferred layers or a baseline, in the order of seeds.
+
+        Of two cells with one seed it is the last: that of a part itself, not that of the whole task.
+        """
         every = [*self.fine_tuning, *self.baseline]
-        found = [cell for cell in every if cell["task"] == task and row_of(cell) == row]
-        return sorted(found, key=lambda cell: cell["seed"])
+        found = {cell["seed"]: cell for cell in every if cell["task"] == task and row_of(cell) == row}
+        return [found[seed] for seed in sorted(found)]
 
     def split(self, column: Column) -> str:
         """The split that a task is scored on: "test" if every run has test scores, else "validation".
@@ -324,7 +327,7 @@ def describe_table(cells: Cells, name: str) -> dict:
     published = PUBLISHED[name]
     keys = [key for key in published["full"] if key in COLUMNS]
     if name == "table-5":
-        others = [key for key in COLUMNS if key not in keys and any(cells.scores(key, row) for row in published)]
+        others = [key for key in COLUMNS if key not in keys and any(cells.seeds(key, row) for row in published)]
         keys = without_parts([*keys, *others])
         keys = [*(key for key in AVERAGES if cells.averaged[key]), *keys]
     labels = {row: ROW_LABELS[row] for row in published}

@@ -180,6 +180,12 @@ def test_a_condition_that_never_trains_is_an_outcome():
     assert "4 of 4 failed to train" in page(report)
 
 
+def test_a_task_on_which_nothing_ever_trains_has_a_column():
+    """Story Cloze is not in the paper's table 5, and has a column there once it is measured."""
+    report = build_report(seeds_of("full", 0.5, task="story_cloze", training=FAILED), title="")
+    assert report["tables"][3]["rows"][0]["cells"]["story_cloze"]["failed"] == [0, 1, 2, 3]
+
+
 def test_a_condition_that_never_trains_has_a_line_without_a_difference():
     cells = [*seeds_of("full", 0.8), *seeds_of("without_pretraining", 0.5, training=FAILED)]
     report = build_report(cells, title="")
@@ -262,6 +268,15 @@ def test_a_part_that_was_run_itself_keeps_its_rows_beside_the_whole():
         run["parts"] = {"race-middle": {"eval_accuracy": 0.5}}
     for cells in (own, [*own, *whole]):
         assert np.isfinite(Cells(cells).scores("race-m", "full")[0]).all()
+
+
+def test_a_part_that_was_run_itself_does_not_fail_with_the_whole():
+    whole = seeds_of("full", 0.5, task="race", training=FAILED)
+    for run in whole:
+        run["parts"] = {"race-middle": {"eval_accuracy": 0.25}}
+    found = Cells([*seeds_of("full", 0.8, task="race-middle"), *whole])
+    assert len(found.scores("race-m", "full")) == 4
+    assert found.failed("race-m", "full") == []
 
 
 def test_the_whole_stands_for_its_parts_even_if_it_never_trained():
