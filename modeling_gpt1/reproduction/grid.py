@@ -183,8 +183,8 @@ class CellStore:
             self.failures[cell.key] = describe_failure(error, log_path)
             return f"FAILED, {self.failures[cell.key]}"
         seconds = round(time.monotonic() - start, 1)
-        uses_cpu = any("--use_cpu" in command for command in commands)
-        accelerator = None if uses_cpu else accelerator_name()
+        # A linear model runs no command, and no accelerator.
+        accelerator = accelerator_name() if commands and not any(map(uses_cpu, commands)) else None
         machine = accelerator or processor_name()
         content = {**cell.facts, **cell.about, **result, "seconds": seconds, "machine": machine}
         content["commands"] = readable_commands
@@ -195,7 +195,13 @@ class CellStore:
         return f"{describe_result(content)}, {timedelta(seconds=round(seconds))}"
 
     def run_all(self, cells: list[Cell], after_each: Callable[[], object]) -> None:
-        """Runs the unfinished cells, begun in the given order; calls `after_each` in this thread after each one."""
+        """Runs the unfinished cells, begun in the given order; calls `after_each` in this thread after each one.
+
+        Raises:
+            UserError: the file of a finished cell is damaged. It is raised before any other cell runs.
+        """
+        for cell in cells:
+            self.read(cell)
         start = time.monotonic()
         done: SimpleQueue = SimpleQueue()
         # Streams that two cells put in the place of `sys.stdout` at once may stay there; see `tell`.
@@ -222,6 +228,17 @@ class CellStore:
 def end_on_termination() -> None:
     """SIGTERM raises an exception in this process, so that a running command ends with it."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
+def uses_cpu(command: list[str]) -> bool:
+    """Whether a command leaves an accelerator alone: the last `--use_cpu` counts, however it is spelled."""
+    answer = False
+    for word, next_word in zip(command, [*command[1:], ""], strict=True):
+        flag, has_value, value = word.partition("=")
+        if flag.replace("-", "_") == "__use_cpu":
+            given = value if has_value else next_word  # another flag there is no value
+            answer = given.lower() not in ("no", "false", "f", "n", "0")
+    return answer
 
 
 def write_json(path: Path, content: dict) -> None:

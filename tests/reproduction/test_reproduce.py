@@ -285,6 +285,30 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     }
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--use_cpu", "--seed", "1"], True),
+        (["--use-cpu"], True),
+        (["--use_cpu=true"], True),
+        (["--use_cpu", "false"], False),
+        (["--use_cpu", "--use_cpu=false"], False),
+        (["--seed", "1"], False),
+    ],
+)
+def test_a_command_on_the_cpu_is_told_by_its_flag(words, expected):
+    assert grid.uses_cpu(["python", "finetune", *words]) == expected
+
+
+def test_linear_models_run_on_the_processor(command, tmp_path, data_dir, monkeypatch):
+    """Beside a GPU, too: the report counts the cells of each machine."""
+    rows = [{"sentence1": f"he paid {n} .", "sentence2": "he paid .", "label": n % 2} for n in range(20)]
+    write_rows(data_dir / "rte" / "train.jsonl", rows)
+    monkeypatch.setattr(grid, "accelerator_name", lambda: "a GPU")
+    assert reproduce(command("--experiments", "baselines", "--tasks", "rte", "--seeds", "1")) == 0
+    assert {cell["machine"] for cell in finished(tmp_path / "out").values()} == {processor_name()}
+
+
 def test_a_test_split_is_cut_as_validation_rows_are(stand_ins, command):
     words = command("--experiments", "fine_tuning", "--tasks", "story_cloze", "--seeds", "1", finetune=())
     for given, rows in ([], "4"), (["--max_predict_samples", "3"], "3"):
@@ -347,6 +371,17 @@ def test_a_damaged_cell_is_named(content, tmp_path):
     told = refusal(CellStore(tmp_path).read, cell)
     assert str(path) in told
     assert "Delete it" in told
+
+
+def test_a_damaged_cell_is_named_before_the_others_run(tmp_path):
+    """Not in hours, when it is its turn, with others that are then killed."""
+    sound, damaged = (Cell(f"rte-full-seed{seed}", {"seed": seed}, {}, pytest.fail) for seed in (1, 2))
+    path = tmp_path / "cells" / f"{damaged.key}.json"
+    path.parent.mkdir()
+    path.write_text("")
+    told = refusal(CellStore(tmp_path).run_all, [sound, damaged], lambda: None)
+    assert str(path) in told
+    assert not (tmp_path / "logs").exists()
 
 
 def test_a_failing_cell_does_not_stop_the_others(stand_ins, command, tmp_path, capsys):
