@@ -86,7 +86,7 @@ def tuning_curves(tuning: Sequence[Mapping]) -> dict:
                 at = trial["learning_rate"]
                 curve = curves.setdefault(name_of_settings(trial), [])
                 curve.append(point(at, *[trial["score"]] * 3))
-        if curves:
+        if condition["trials"]:
             task, variant = condition["task"], condition["variant"]
             note = f"{show_metric(get_task(task).metrics[0])} × 100 on rows held out of training"
             if condition["chosen"] is not None:

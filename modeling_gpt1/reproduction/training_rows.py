@@ -72,7 +72,8 @@ def cut(rows: Dataset, task: Task) -> tuple[Dataset, Dataset]:
     if not held_out:
         raise UserError(
             f"The {len(rows)} training rows of task {task.name!r} are too few, or too alike in column "
-            f"{task.text_columns[0]!r}, to hold a part out for tuning. Give more rows, or leave --tune out."
+            f"{task.text_columns[0]!r}, to hold a part out on which settings are chosen. Give more rows, or leave --tune "
+            "out, and baselines out of --experiments."
         )
     kept = [index for index in range(len(rows)) if index not in held_out]
     return rows.select(kept), rows.select(sorted(held_out))
@@ -126,7 +127,7 @@ def loss_of_last_epoch(history: Sequence[Mapping]) -> float | None:
 
 
 def has_failed(cell: Mapping) -> bool:
-    """Whether a run failed to train: its training loss is not below that of the class frequencies."""
+    """Whether a run failed to train: its training loss is not 1 % below that of the class frequencies."""
     training = cell.get("training")
     if training is None or training["task_loss"] is None:
         return False

@@ -72,6 +72,7 @@ def test_rows_that_are_all_alike_are_refused():
     told = refusal(cut, pairs(["one text"] * 8), RTE)
     assert "The 8 training rows of task 'rte'" in told
     assert "leave --tune out" in told
+    assert "baselines out of --experiments" in told  # which choose their penalty on the part
 
 
 def test_training_rows_that_are_missing_are_named(tmp_path):

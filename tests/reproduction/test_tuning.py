@@ -163,6 +163,18 @@ def test_a_panel_counts_trials_without_a_point_and_names_those_that_failed():
     assert note.endswith("; 1 diverged and has no point; failed to train: 0.001 (warm-up 0.1)")
 
 
+def test_trials_that_all_diverged_are_counted():
+    figure = tuning_curves([Tuning(("rte", "full"), described(*[(math.nan, math.nan)] * 3), True).describe()])
+    (panel,) = figure["panels"].values()
+    assert panel["note"].endswith("; 3 diverged and have no point")
+    (axes,) = draw(figure).axes
+    assert len(axes.lines) == 0
+
+
+def test_a_condition_without_a_finished_trial_has_no_panel():
+    assert tuning_curves([Tuning(("rte", "full"), [], False).describe()])["panels"] == {}
+
+
 def test_curves_stand_over_the_rates():
     trials = described((0.5, 1.0), (0.7, 1.0))
     (axes,) = draw(tuning_curves([Tuning(("rte", "full"), trials, True).describe()])).axes
