@@ -91,6 +91,19 @@ def check_families(arguments: ReproduceArguments) -> None:
             raise UserError(f"--{argument} {model} has the model type {found}. Pass one of --family {wanted}.")
 
 
+def check_layers(arguments: ReproduceArguments) -> None:
+    """Raises UserError if a number of layers is to be transferred that the model does not have."""
+    if "layer_transfer" not in arguments.experiments:
+        return
+    num_layers = load_config(arguments.model).num_hidden_layers
+    for number in arguments.transfer_layers or ():
+        if not -1 <= number <= num_layers:
+            raise UserError(
+                f"--transfer_layers has {number}, but {arguments.model} has {num_layers} layers. Pass -1 for nothing, "
+                f"0 for the embeddings, and numbers up to {num_layers}."
+            )
+
+
 def plan(arguments: ReproduceArguments, chosen: Mapping[Condition, Trial] | None = None) -> list[Cell]:
     """The cells of the experiments, each once. All cells of one seed come before those of the next.
 

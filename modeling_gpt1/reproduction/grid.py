@@ -40,6 +40,7 @@ from .cells import (
     Cell,
     RunDiverged,
     check_families,
+    check_layers,
     conditions_of,
     plan,
     pretraining_cells,
@@ -72,6 +73,7 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
         return 1
     arguments = with_models(arguments, first, folder)
     check_families(arguments)
+    check_layers(arguments)
     trials = {}
     if arguments.tune:
         trials = {condition: tuning_cells(arguments, condition) for condition in conditions_of(arguments)}
@@ -89,6 +91,7 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
         except Exception as error:  # must not end hours of runs; whatever the error is, it appears again at the end
             store.tell(f"The report could not be written: {type(error).__name__}: {error}")
 
+    planned()  # what cannot be planned, such as a folder without checkpoints, is said before the first trial
     if not arguments.only_report:
         store.run_all(trial_cells, lambda: write_if_possible(*planned()))
     tunings, cells = planned()
@@ -316,8 +319,8 @@ def write_reports(
     if arguments.only_report and is_empty:
         raise UserError(
             f"No cell in {store.folder} has these settings, so its report is left as it is. Repeat the flags of the "
-            f"command that ran them, or pass --config {store.folder / 'reproduce_run.yaml'} --only_report true for "
-            "those of the latest."
+            f"command that ran them, with the same files of models and data, or pass --config "
+            f"{store.folder / 'reproduce_run.yaml'} --only_report true for those of the latest."
         )
     if is_empty and (store.folder / "report.json").is_file():
         return f"No cell is finished, so {store.folder / 'report.html'} is left as it is."

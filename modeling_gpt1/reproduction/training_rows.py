@@ -72,8 +72,8 @@ def cut(rows: Dataset, task: Task) -> tuple[Dataset, Dataset]:
     if not held_out:
         raise UserError(
             f"The {len(rows)} training rows of task {task.name!r} are too few, or too alike in column "
-            f"{task.text_columns[0]!r}, to hold a part out on which settings are chosen. Give more rows, or leave --tune "
-            "out, and baselines out of --experiments."
+            f"{task.text_columns[0]!r}, to hold a part out on which settings are chosen. Give more rows, or leave "
+            "--tune out, and baselines out of --experiments."
         )
     kept = [index for index in range(len(rows)) if index not in held_out]
     return rows.select(kept), rows.select(sorted(held_out))

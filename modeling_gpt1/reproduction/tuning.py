@@ -12,7 +12,7 @@ k layers, the LSTM. The rule was written down before any run:
    test rows take no part in it.
 4. The trial with the highest score of the task's first metric is chosen; of equal ones that with the lowest task loss,
    then the first. A trial that diverges has no score. One that failed to train comes after all others; this was added
-   after the runs of SST-2 and CoLA, whose chosen trials have scores that no constant answer has.
+   after the trials of SST-2, CoLA, Story Cloze and SNLI, whose chosen ones have scores that no constant answer has.
 5. The seeds of the condition run with the chosen settings, on all training rows.
 """
 

@@ -625,6 +625,14 @@ def test_a_seed_that_diverges_has_failed_to_train(tuned, diverging, tmp_path):
     assert row["measured"]["seeds"] == [1]
 
 
+def test_a_folder_without_checkpoints_is_refused_before_the_first_trial(stand_ins, tuned, tmp_path):
+    words = tuned("--checkpoints", str(tmp_path / "none"), "--zero_shot_tasks", "cola")
+    words[words.index("ablations")] = "zero_shot"
+    words.insert(words.index("zero_shot"), "ablations")
+    assert "has no checkpoint with a model" in refusal(reproduce, words)
+    assert stand_ins() == []
+
+
 def test_trials_that_fail_are_named(stand_ins, tuned, capsys):
     (stand_ins.folder / "bad_task").write_text("rte")
     assert reproduce(tuned()) == 1
@@ -1003,6 +1011,12 @@ def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, comma
         (["--finetune_arguments", "--metric_name", "f1_macro"], "--metric_name was given to the runs", "Leave it out"),
         (["--lstm_finetune_arguments", "--class-weights=1,2"], "--class_weights was given", "Leave it out"),
         (["--finetune_arguments", "5e-4"], "begins with '5e-4'", "such as --learning_rate"),
+        (
+            ["--experiments", "layer_transfer", "--transfer_layers", "1", "3"],
+            "--transfer_layers has 3, but",
+            "numbers up to 2",
+        ),
+        (["--experiments", "layer_transfer", "--transfer_layers", "-2"], "--transfer_layers has -2", "-1 for nothing"),
         (["--lstm_model", "TRANSFORMER"], "has the model type gpt1.", "--family gpt1-lstm"),
         (["--model", "LSTM"], "has the model type gpt1-lstm", "--family gpt1."),
         (["--model", "BERT"], "has the model type bert.", "--family gpt1."),
