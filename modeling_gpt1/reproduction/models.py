@@ -67,9 +67,12 @@ def model_fingerprint(model: str) -> str:
 
 @cache
 def data_fingerprint(folders: tuple[Path, ...]) -> dict[str, str]:
-    """Name and checksum of each file of the first folder that has files."""
+    """Name and checksum of each file of the first folder that has files.
+
+    Hidden files are left out: those that a system adds, such as .DS_Store, decide no result.
+    """
     for folder in folders:
-        files = sorted(path for path in folder.glob("*") if path.is_file())
+        files = sorted(path for path in folder.glob("*") if path.is_file() and not path.name.startswith("."))
         if files:
             return {path.name: checksum_of_file(path) for path in files}
     return {}

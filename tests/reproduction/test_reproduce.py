@@ -203,6 +203,15 @@ def test_what_makes_another_cell(command, models, data_dir, tmp_path):
     assert len(first | another_rate | another_model | keys_of(command(*settings))) == 4
 
 
+def test_a_hidden_file_makes_no_other_cell(command, data_dir):
+    """As Finder adds one to each folder that it shows: all runs of the task would be made again."""
+    settings = ["--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1"]
+    before = keys_of(command(*settings))
+    (data_dir / "rte" / ".DS_Store").write_text("icons")
+    data_fingerprint.cache_clear()
+    assert keys_of(command(*settings)) == before
+
+
 def test_a_model_is_told_by_what_its_files_hold(models, tmp_path):
     copy = shutil.copytree(models[0], tmp_path / "copy")
     (copy / "README.md").write_text("A card decides nothing.")
