@@ -58,6 +58,19 @@ def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, Comman
     return arguments, parser
 
 
+def check_lstm(arguments: ReproduceArguments) -> None:
+    """Raises UserError if arguments are for an LSTM that is not run, or not pre-trained here."""
+    if arguments.lstm_finetune_arguments and arguments.lstm_model is None:
+        raise UserError(
+            "--lstm_finetune_arguments was given, but no LSTM. Pass one as --lstm_model, or leave the arguments out."
+        )
+    if arguments.lstm_pretrain_arguments and arguments.lstm_model != PRETRAIN:
+        raise UserError(
+            f"--lstm_pretrain_arguments was given, but --lstm_model is not {PRETRAIN}. Leave the arguments out, or "
+            f"pass --lstm_model {PRETRAIN}."
+        )
+
+
 ARGUMENTS = (ReproduceArguments,)
 
 
@@ -67,6 +80,7 @@ def main(arguments: list[str]) -> None:
 
     disable_progress_bars()
     args, parser = parse_arguments(arguments)
+    check_lstm(args)
     for flag in PASSED_ON:  # refuses what no cell could read
         command = "pretrain" if PRETRAIN in flag else "finetune"
         parser_of(command).parse_known_args(getattr(args, flag.removeprefix("--")))

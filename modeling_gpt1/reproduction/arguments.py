@@ -146,6 +146,9 @@ class ReproduceArguments:
         self.zero_shot_tasks = [get_heuristic(name).task.name for name in self.zero_shot_tasks]
         for flag in ("tune_learning_rates", "tune_warmups"):
             check_given_once(flag, getattr(self, flag))
+        for flag in ("tune_learning_rates", "tune_warmups", "tune_lm_coefs"):
+            if not self.tune and getattr(self, flag) != type(self).__dataclass_fields__[flag].default_factory():
+                raise UserError(f"--{flag} was given, but nothing is tuned. Pass --tune true, too, or leave it out.")
         for words in (self.finetune_arguments, self.lstm_finetune_arguments):
             if "class_weights" in as_settings(words):
                 raise UserError(

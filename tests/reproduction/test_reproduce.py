@@ -1012,6 +1012,8 @@ def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, comma
         (["--variants", "lstm"], "The variant lstm needs a model", "Pass one as --lstm_model"),
         (["--tune_learning_rates", "1e-4", "0.0001"], "--tune_learning_rates has 0.0001 twice", "each value once"),
         (["--tune_warmups", "0.1", "2", "0.1"], "--tune_warmups has 0.1 twice", "each value once"),
+        (["--tune_learning_rates", "1e-4"], "--tune_learning_rates was given, but nothing is tuned", "--tune true"),
+        (["--tune_lm_coefs", "0"], "--tune_lm_coefs was given, but nothing is tuned", "leave it out"),
         (["--zero_shot_tasks", "mrpc"], "Task 'mrpc' has no zero-shot heuristic", "cola, sst2, race"),
         (["--finetune_arguments", "--data-dir=elsewhere"], "has --data_dir", "Leave it out"),
         (["--finetune_arguments", "--config", "own.yaml"], "has --config", "Leave it out"),
@@ -1042,6 +1044,20 @@ def test_refuses(words, given, remedy, models, stand_ins, tmp_path):
     assert given in told
     assert remedy in told
     assert stand_ins() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["--lstm_finetune_arguments", "--learning_rate", "1e-3"], "Pass one as --lstm_model"),
+        (["--lstm_pretrain_arguments", "--learning_rate", "1e-3"], "or pass --lstm_model pretrain"),
+    ],
+)
+def test_arguments_for_an_lstm_that_is_not_run_are_refused(words, remedy, models, tmp_path):
+    told = refusal(reproduce_command.main, ["--model", str(models[0]), "--output_dir", str(tmp_path / "out"), *words])
+    assert f"{words[0]} was given, but" in told
+    assert remedy in told
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture
