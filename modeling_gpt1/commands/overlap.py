@@ -93,6 +93,8 @@ def report_overlaps(args: OverlapArguments) -> None:
         result["in_training"] = shared
         result["scores"] = scores_without(cells, task, split, result["rows"], result["overlapping"])
         print(describe(result), flush=True)
+        if args.cells is not None and not result["scores"]:
+            print(f"  no scores: no run of {args.cells} has answers to all {result['rows']:,} rows", flush=True)
     if args.output_file is not None:
         settings = {name: getattr(args, name) for name in ("train_files", "task", "data_dir", "ngrams", "cells")}
         write_atomically(args.output_file, json.dumps({"settings": settings, "results": results}, indent=2) + "\n")

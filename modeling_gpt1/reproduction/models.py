@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import zlib
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 from transformers.utils import CONFIG_NAME, cached_file
 from transformers.utils.hub import extract_commit_hash
 
+from tokenization.errors import UserError
 from tokenization.file_kinds import checksum_of_file
 from tokenization.wording import counted
 
@@ -125,8 +127,18 @@ def write_finished_cells(path: Path, cells: list[dict]) -> None:
 
 
 def read_finished_cells(path: str | Path) -> list[dict]:
-    """The cells of a report's cells.json.gz, as [`build_report`] takes them."""
-    return json.loads(gzip.decompress(Path(path).read_bytes()))
+    """The cells of a report's cells.json.gz, as [`build_report`] takes them.
+
+    Raises:
+        UserError: the file is another one, or damaged.
+    """
+    try:
+        return json.loads(gzip.decompress(Path(path).read_bytes()))
+    except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
+        raise UserError(
+            f"{path} cannot be read as cells ({error}). Pass the cells.json.gz that `gpt1 reproduce` writes beside "
+            "its report, or write it again with --only_report true."
+        ) from error
 
 
 def environment() -> dict:

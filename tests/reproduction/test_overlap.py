@@ -213,6 +213,25 @@ def test_the_command_says_how_many_runs_failed(words, tmp_path, capsys):
     ]
 
 
+def test_the_command_says_that_no_run_has_answers_to_the_rows(words, tmp_path, capsys):
+    """As runs with --max_eval_samples, which are left out."""
+    answers = {"validation": {"labels": "1", "predictions": "1"}}
+    path = tmp_path / "cells.json.gz"
+    write_finished_cells(path, [{"task": "sst2", "variant": "full", "seed": 1, "answers": answers}])
+    command.main([*words, "--ngrams", "8", "--cells", str(path)])
+    assert capsys.readouterr().out.splitlines()[1:] == [f"  no scores: no run of {path} has answers to all 2 rows"]
+
+
+@pytest.mark.parametrize("damage", [lambda content: b"{}", lambda content: content[:-9], lambda content: b""])
+def test_a_file_that_has_no_cells_is_named(damage, words, tmp_path):
+    path = tmp_path / "cells.json.gz"
+    write_finished_cells(path, [{"task": "sst2", "answers": "0 1 1 0"}])
+    path.write_bytes(damage(path.read_bytes()))
+    told = refusal(command.main, [*words, "--cells", str(path)])
+    assert f"{path} cannot be read as cells" in told
+    assert "Pass the cells.json.gz" in told
+
+
 @pytest.mark.parametrize(
     ("own", "given", "remedy"),
     [
