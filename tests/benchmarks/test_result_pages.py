@@ -14,6 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from modeling_gpt1.reproduction.baselines import PENALTIES
+from modeling_gpt1.reproduction.models import model_fingerprint
 from modeling_gpt1.reproduction.overlap import scores_without
 from modeling_gpt1.reproduction.report import build_report
 from modeling_gpt1.reproduction.scores import Estimate, difference, estimate
@@ -360,6 +361,16 @@ def scores_by_weights(task: str, split: str, variant: str, weights: np.ndarray) 
         right = (labels == predictions).astype(float)
         found[cell["seed"]] = 100 * np.append(right.mean(), weights @ right / weights.sum(axis=1))
     return found
+
+
+def test_the_kept_cells_to_go_on_from_are_of_the_folder_of_then():
+    """All models of the page are of one folder, which is not the present one: no run of that is among the cells."""
+    fingerprints = {cell["model_fingerprint"] for _, cells in TUNED for cell in cells if "model_fingerprint" in cell}
+    (path,) = pages.RESULTS.glob("*-unfinished-race-middle.json.gz")
+    kept = pages.read_finished_cells(path).values()
+    assert fingerprints == {cell["model_fingerprint"] for cell in kept if "model_fingerprint" in cell}
+    assert model_fingerprint(str(ROOT / "modeling_gpt1" / "gpt1-novels")) not in fingerprints
+    assert "The names are those of runs of the model's folder as it was then." in text_of("paper.md")
 
 
 def test_what_the_auxiliary_objective_does_is_decided_on_snli_alone():
