@@ -67,8 +67,8 @@ def check_inputs_for_metrics(args: TrainingArguments, collator: Any) -> None:
     if wants_inputs and isinstance(collator, TraversalCollator) and collator.makes_several_sequences:
         raise UserError(
             f"`include_for_metrics` has 'inputs', but a row of the traversal {collator.traversal!r} is several "
-            "sequences, and transformers joins only batches that have one of each row. Leave 'inputs' out: the rows of "
-            "`eval_dataset` come in the order of the predictions."
+            "sequences, and transformers joins only batches that have one of each row. Leave 'inputs' out: the rows "
+            "of `eval_dataset` come in the order of the predictions."
         )
 
 
