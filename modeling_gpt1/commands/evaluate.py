@@ -28,7 +28,7 @@ from ..inference.checkpoints import saved_revisions
 from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer, scorer_class_of
 from ..storage.locking import locked
 from ..storage.reading import one_save
-from ..storage.writing import atomic_file, write_atomically
+from ..storage.writing import atomic_file, check_folder, write_atomically
 from .arguments import parser_of
 from .models import at_revision, opening
 from .zero_shot import ScoringArguments
@@ -111,7 +111,7 @@ class EvaluationRun:
         else:
             files += ["curves.json", "curves.png"]
         self.check_new([*files, self.settings_name])
-        self.output.mkdir(parents=True, exist_ok=True)
+        check_folder(self.output)
 
     def check_new(self, files: Iterable[str | Path]) -> None:
         """Refuses files that are in the output folder: what an earlier evaluation or a user wrote stays."""

@@ -10,6 +10,8 @@ from transformers.utils import logging
 
 from tokenization.errors import UserError
 
+from .writing import check_folder_of
+
 logger = logging.get_logger(__name__)
 
 LOCK_NAME = "_writer.txt"  # pushes to the hub leave out what begins with "_"
@@ -38,9 +40,10 @@ def writer_of_new_file(file: str | os.PathLike) -> Iterator[None]:
     """A context that only one writer at a time can enter for a file, and only while the file is not there.
 
     Raises:
-        ValueError: another writer is there, or the file.
+        ValueError: another writer is there, or the file; or its folder cannot be written.
     """
     file = Path(file)
+    check_folder_of(file)
     with locked(
         file.with_name(f"_{file.name}.lock"),
         f"`output_file` is {os.fspath(file)!r}, which another command is writing. Pass another name.",

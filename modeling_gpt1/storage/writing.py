@@ -48,6 +48,10 @@ def atomic_file(path: str | os.PathLike) -> Iterator[TextIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
+    except OSError as error:
+        if error.filename == str(partial):
+            error.filename = str(path)  # the name that the user knows
+        raise
     finally:
         partial.unlink(missing_ok=True)
     flush_folder(path.parent)
@@ -58,7 +62,11 @@ def whole_or_absent(folder: str | os.PathLike) -> Iterator[Path]:
     """A temporary folder beside `folder` to write to; if no error occurs, one rename makes it `folder`."""
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        error.filename = str(folder)  # the name that the user knows
+        raise
     staging = beside / folder.name
     staging.mkdir()  # mkdtemp's own folder is closed to other users
     try:
@@ -142,13 +150,28 @@ def _flush_path(path: Path, flags: int) -> None:
 def check_folder(folder: str | os.PathLike) -> None:
     """Makes an output folder and writes into it, before any work is done. Raises ValueError: either fails."""
     try:
-        os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        _write_into(folder)
     except OSError as error:
         raise UserError(
             f"`output_dir` is {os.fspath(folder)!r}, which is not writable ({error.strerror}). Pass a writable folder."
         ) from error
+
+
+def check_folder_of(file: str | os.PathLike) -> None:
+    """Does for the folder of an output file what [`check_folder`] does for an output folder."""
+    try:
+        _write_into(Path(file).parent)
+    except OSError as error:
+        raise UserError(
+            f"`output_file` is {os.fspath(file)!r}, whose folder is not writable ({error.strerror}). Pass a file in a "
+            "writable folder."
+        ) from error
+
+
+def _write_into(folder: str | os.PathLike) -> None:
+    os.makedirs(folder, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def is_write_failure(error: Exception) -> bool:

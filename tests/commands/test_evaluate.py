@@ -110,6 +110,11 @@ def test_what_is_refused(save_model, tmp_path, arguments, message):
     assert refusal(evaluate.main, words).startswith(message.format(tmp_path))
 
 
+def test_an_output_folder_that_cannot_be_written_is_refused_before_any_work(save_model, tmp_path):
+    words = ["--model", save_model(tmp_path / "model"), "--tasks", "copa", "--output_dir", "/proc/out"]
+    assert refusal(evaluate.main, words).startswith("`output_dir` is '/proc/out', which is not writable (")
+
+
 def check_kept(name, folder, words):
     """Whether an evaluation that would write a file is refused, and the file stays."""
     (folder / "out").mkdir()

@@ -77,3 +77,12 @@ def test_a_file_that_another_writer_has_made_meanwhile_is_not_written_over(tmp_p
     (tmp_path / "a.json").touch()
     said = refusal(writer_of_new_file(tmp_path / "a.json").__enter__)
     assert said == f"`output_file` {tmp_path / 'a.json'} is there already. Pass another name, or move the file away."
+
+
+@pytest.mark.parametrize("place", ["{tmp_path}/file/a.json", "{tmp_path}/file/below/a.json", "/proc/a.json"])
+def test_a_new_file_whose_folder_cannot_be_written_is_refused_before_any_work(place, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    place = place.format(tmp_path=tmp_path)
+    said = refusal(writer_of_new_file(place).__enter__)
+    assert said.startswith(f"`output_file` is '{place}', whose folder is not writable (")
+    assert said.endswith("). Pass a file in a writable folder.")

@@ -28,6 +28,16 @@ class TestText:
         writing.write_atomically(tmp_path / "a" / "b" / "x.txt", "new")
         assert contents(tmp_path / "a" / "b") == {"x.txt": "new"}
 
+    def test_a_folder_that_refuses_files_is_told_with_the_name_of_the_text(self):
+        with pytest.raises(OSError) as refused:
+            writing.write_atomically("/proc/x.txt", "new")
+        assert refused.value.filename == "/proc/x.txt"
+
+    def test_a_folder_that_refuses_folders_is_told_with_the_name_of_the_new_one(self):
+        with pytest.raises(OSError) as refused, writing.whole_or_absent("/proc/x"):
+            pass
+        assert refused.value.filename == "/proc/x"
+
     @pytest.mark.parametrize("call", ["fsync", "replace", None])
     def test_a_failed_write_leaves_the_old_text(self, call, tmp_path, monkeypatch):
         writing.write_atomically(tmp_path / "x.txt", "old")
