@@ -114,7 +114,7 @@ def read_texts(args: SurprisalArguments) -> tuple[list[str], list[dict[str, Any]
         return args.texts, []
     if not args.is_table:
         return read_lines(Path(args.file)), []
-    cells = read_cells(args.file, [args.text_column, *args.keep], args.delimiter)
+    cells = read_cells(args.file, args.keep, args.delimiter, args.text_column)
     if not cells:
         raise UserError(f"--file {args.file} has no rows.")
     for number, row in enumerate(cells):

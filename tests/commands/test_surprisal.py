@@ -92,6 +92,16 @@ def test_wrong_uses_are_refused(words, parts):
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_a_missing_column_of_texts_is_not_called_one_to_keep(form, tmp_path, capsys):
+    path = write_rows(tmp_path / f"rows.{form}", [{"item": 1, "sentence": "She asked."}])
+    with pytest.raises(SystemExit):
+        main(["surprisal", "gpt1-novels", "--device", "cpu", "--file", path, "--keep", "item"])
+    told = capsys.readouterr().err
+    assert f"{path} has no column 'text' with the texts; its columns are: 'item', 'sentence'." in told
+    assert "Name theirs as --text_column." in told
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 def test_a_row_without_a_text_is_named(form, tmp_path):
     path = write_rows(tmp_path / f"rows.{form}", [{"n": 1, "text": "She asked."}, {"n": 2, "text": None}])
     told = refusal(surprisal.main, ["gpt1-novels", "--device", "cpu", "--file", path])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..file_kinds import ROW_FILES, json_rows
-from .columns import check_columns
+from .columns import TEXT_COLUMN, check_columns
 from .files import read_file
 from .records import SURROGATE, is_null
 
@@ -24,23 +24,30 @@ class Number(str):
     """The characters of a number in a JSON file."""
 
 
-def read_cells(path: str | Path, columns: list[str], delimiter: str | None = None) -> list[dict[str, Any]]:
+def read_cells(
+    path: str | Path, columns: list[str], delimiter: str | None = None, text_column: str | None = None
+) -> list[dict[str, Any]]:
     """The cells of some columns for each row of a file that `read_file` reads, in its order.
 
-    Cells of a .csv file are texts, and numbers of a JSON file are their characters.
+    Those of `text_column` come with them. Cells of a .csv file are texts, and numbers of a JSON file are their
+    characters.
 
     Raises:
         ValueError: the file lacks a column.
     """
+    texts = [] if text_column is None else [text_column]
+    needed = list(dict.fromkeys([*texts, *columns]))
     if not _is_json(path):
         rows = read_file(path, delimiter=delimiter)
+        check_columns(path, rows.column_names, TEXT_COLUMN, texts)
         check_columns(path, rows.column_names, None, columns)
-        return rows.select_columns(columns).to_list()
+        return rows.select_columns(needed).to_list()
     found: dict[str, None] = {}
     cells = []
     for row in json_rows(path, Number):
         found.update(dict.fromkeys(row))
-        cells.append({name: row.get(name) for name in columns})
+        cells.append({name: row.get(name) for name in needed})
+    check_columns(path, list(found), TEXT_COLUMN, texts)
     check_columns(path, list(found), None, columns)
     return cells
 

@@ -7,6 +7,7 @@ from ..errors import UserError
 from ..wording import nearest
 
 PLACE = "row of the file"  # a column of each row's place in its file, whatever rows were drawn or left out
+TEXT_COLUMN = "text_column"
 IGNORED_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
 HIDDEN_LABEL = -1  # marks a row without a label, as in GLUE's test files
 
@@ -22,7 +23,8 @@ def check_columns(file: str | Path, names: list[str], role: str | None, columns:
     Args:
         file: its name, for the message.
         names: the columns that it has.
-        role: what the columns are needed for. `None`: they are to be kept in a file of predictions.
+        role: what the columns are needed for. `None`: they are to be kept in a file of predictions. `TEXT_COLUMN`:
+            they hold the texts of a file that has no other role.
         columns: the columns that are needed.
     """
     for column in column_list(columns):
@@ -34,6 +36,8 @@ def _missing_column(file: str, names: Iterable[str], role: str | None, column: s
     names = list(names)
     if role is None:
         use, remedy = "to keep", "Name one of them"
+    elif role == TEXT_COLUMN:
+        use, remedy = "with the texts", "Name theirs as `text_column`"
     else:
         use, remedy = f"for the role {role}", f"Name its column in `columns` ({role}=column)"
     # A file with a column that is called as the role probably means that one.
