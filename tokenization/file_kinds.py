@@ -41,6 +41,7 @@ MOST_NESTED = 50  # lists and objects around another; a table has at most 64, an
 
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 ZIP_MARK = b"PK"  # a spreadsheet is an archive, too
+GZIP_MARK = b"\x1f\x8b"
 
 
 def open_text(path: str | Path, encoding: str = "utf-8") -> TextIO:
@@ -251,6 +252,8 @@ def to_utf8(path: str | Path, error: UnicodeDecodeError) -> str:
     """How a file that is not UTF-8 becomes it."""
     if error.object.startswith(ZIP_MARK):
         return "If it is a spreadsheet, save it as CSV (UTF-8)."
+    if error.object.startswith(GZIP_MARK):
+        return f"It is compressed: `gunzip -c < {shlex.quote(str(path))} > NEW` unpacks it."
     if error.object.startswith(UTF16_MARKS):
         name, often = "UTF-16", ""
     else:

@@ -1,5 +1,6 @@
 """What a user gets wrong: one sentence on stderr with the value and the remedy, no traceback, exit code 2."""
 
+import gzip
 import json
 import sys
 
@@ -61,6 +62,10 @@ WRONG = [
     ([*GENERATE, "m", "--output_file", "{0}/book.txt"], "--output_file {0}/book.txt is there already", "another name"),
     ([*GENERATE, "{0}/model", "--prompt_file", "{0}/blank.txt"], "--prompt_file {0}/blank.txt has no prompts"),
     ([*GENERATE, "{0}/model", "--prompt_file", "{0}/latin.txt"], "{0}/latin.txt is not UTF-8 text. ", "`iconv -f"),
+    (
+        [*GENERATE, "{0}/model", "--prompt_file", "{0}/prompts.txt.gz"],
+        "{0}/prompts.txt.gz is not UTF-8 text. It is compressed: `gunzip -c < {0}/prompts.txt.gz > NEW` unpacks it.",
+    ),
     ([*GENERATE, "{0}/model", "--prompt_file", "{0}/train.csv"], "{0}/train.csv is a table", "a prompt per line"),
     ([*TEXT, "--tokenizer_name", "runs/bok"], "runs/bok is no folder here, and no id of the hub whose tokenizer"),
     (
@@ -202,6 +207,7 @@ def folder(plain_tokenizer, tmp_path_factory):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "latin.txt").write_bytes(b"caf\xe9")
+    (folder / "prompts.txt.gz").write_bytes(gzip.compress(b"it was"))
     yield folder
     enable_progress_bars()
 
