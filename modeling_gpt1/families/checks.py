@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from tokenization import TraversalCollator
 from tokenization.errors import UserError
 from tokenization.rows.tasks import Task
-from tokenization.text.forms import any_word
+from tokenization.text.control_tokens import any_word
 
 from ..configuration_gpt1 import GPT1Config, has_choices, is_regression
 from .probing import limit_of_tokens, rounding_of, unchanged, whole_shape

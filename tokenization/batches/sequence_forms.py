@@ -23,9 +23,8 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..rows.traversals import ControlIds, Traversal, Traversed
-from ..text.control_tokens import encode_texts
+from ..text.control_tokens import any_word, encode_texts
 from ..text.conversations import WrittenChat
-from ..text.forms import any_word
 
 Texts = list[str]
 IdLists = list[list[int]]

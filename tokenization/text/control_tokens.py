@@ -6,6 +6,7 @@ delimiter and an extract token. Text never becomes one of them, whatever it spel
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 
 from tokenizers import processors
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -161,6 +162,23 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
     """Refuses something else, such as the name of a tokenizer."""
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise UserError(f"`tokenizer` is a {type(tokenizer).__name__}. Pass what `open_tokenizer` returns.")
+
+
+def any_word(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A text of ordinary tokens."""
+    special_ids = set(tokenizer.all_special_ids)
+    ordinary_ids = (token_id for token_id in range(len(tokenizer)) if token_id not in special_ids)
+    ordinary_tokens = (tokenizer.decode([token_id]) for token_id in ordinary_ids)
+    for text in chain(["a"], ordinary_tokens):
+        if not text.strip():
+            continue
+        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        if ids and special_ids.isdisjoint(ids):
+            return text
+    raise UserError(
+        f"{type(tokenizer).__name__} has no tokens for text, only {len(tokenizer)} special ones: transformers makes "
+        "such a tokenizer from a folder that has no tokenizer's files. Pass the tokenizer that belongs to the model."
+    )
 
 
 def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -8,7 +8,6 @@ of "BERT" (Devlin et al. 2019, https://arxiv.org/abs/1810.04805), which ALBERT s
 
 import json
 from dataclasses import dataclass
-from itertools import chain
 
 from tokenizers import Tokenizer, processors
 from transformers import PreTrainedTokenizerBase, TokenizersBackend
@@ -39,23 +38,6 @@ class Template:
 _BERT = Template("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", has_segments=True)
 _ROBERTA = Template("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B [SEP]", has_segments=False)
 TEMPLATES = {"bert": _BERT, "albert": _BERT, "roberta": _ROBERTA, "bart": _ROBERTA}
-
-
-def any_word(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A text of ordinary tokens."""
-    special_ids = set(tokenizer.all_special_ids)
-    ordinary_ids = (token_id for token_id in range(len(tokenizer)) if token_id not in special_ids)
-    ordinary_tokens = (tokenizer.decode([token_id]) for token_id in ordinary_ids)
-    for text in chain(["a"], ordinary_tokens):
-        if not text.strip():
-            continue
-        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        if ids and special_ids.isdisjoint(ids):
-            return text
-    raise UserError(
-        f"{type(tokenizer).__name__} has no tokens for text, only {len(tokenizer)} special ones: transformers makes "
-        "such a tokenizer from a folder that has no tokenizer's files. Pass the tokenizer that belongs to the model."
-    )
 
 
 def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrainedTokenizerBase:

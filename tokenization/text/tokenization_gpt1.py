@@ -26,6 +26,7 @@ from .bpe_training import DEFAULT_MERGES, check_num_merges, count_words, learn_m
 from .control_tokens import (
     CONTROL_TOKENS,
     add_control_tokens,
+    any_word,
     control_templates,
     keep_text_as_text,
     pad_with_end_of_text,
@@ -346,6 +347,7 @@ def open_tokenizer(name_or_path: str | os.PathLike, trust_remote_code: bool = Fa
         return GPT1Tokenizer.from_pretrained(name_or_path)
     consent = {"trust_remote_code": trust_remote_code}
     tokenizer = AutoTokenizer.from_pretrained(name_or_path, **consent)
+    any_word(tokenizer)  # refuses what transformers makes where there are no files of a tokenizer
     pad_with_end_of_text(tokenizer)
     keep_text_as_text(tokenizer)
     return tokenizer

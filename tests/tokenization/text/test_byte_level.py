@@ -81,6 +81,9 @@ def test_refusals(gpt2_folder, tokenizer, tiny_model, tmp_path):
     assert bare.pad_token is None
     assert add_control_tokens(bare) == 3
     assert bare.pad_token == "[e]"
+    GPT2Config().save_pretrained(tmp_path / "model alone")
+    message = refusal(open_tokenizer, tmp_path / "model alone")
+    assert "transformers makes such a tokenizer from a folder that has no tokenizer's files" in message
     message = refusal(GPT1Tokenizer.from_pretrained, gpt2_folder)
     assert "no token ends in </w>" in message
     assert "`tokenization.open_tokenizer`" in message
