@@ -166,7 +166,8 @@ def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> N
     columns without a mask, as FNet does, on either side.
 
     Raises:
-        ValueError: the scores differ.
+        ValueError: the scores differ; or the model cannot score the texts, as BART and T5 without an end-of-text
+            token.
     """
     device = next(model.parameters()).device
     tokenizer = data_collator.tokenizer
@@ -186,9 +187,16 @@ def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> N
             ids, mask = ids[:, None], mask[:, None]
         return scores(input_ids=ids, attention_mask=mask)["logits"][0].float()
 
-    with unchanged(model):
-        alone = first_scores([short])
-        beside = first_scores([short, long])
+    try:
+        with unchanged(model):
+            alone = first_scores([short])
+            beside = first_scores([short, long])
+    except ValueError as error:
+        raise UserError(
+            f"{type(model).__name__} cannot score what {type(tokenizer).__name__} writes: {str(error).rstrip('.')}. "
+            "If the model scores a text at its end-of-text token, let the tokenizer write that behind each text and "
+            "pad with another `pad_token`, and save it."
+        ) from error
     difference = (alone - beside).abs().max().item()
     if not difference <= rounding_of(model) * max(1.0, alone.abs().max().item()):  # NaN is no rounding, either
         raise UserError(

@@ -101,6 +101,18 @@ def test_a_model_that_mixes_padding_in_needs_batches_of_one_length(tmp_path):
     trainer_of(parts_of("fnet", "entailment", "right", pad_to_multiple_of=POSITIONS), tmp_path)
 
 
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_texts_without_an_end_that_the_model_scores_are_refused(family, tmp_path):
+    """The end must not be what pads, either."""
+    without_end = parts_of(family, "classification", "right")
+    without_end["model"].config.eos_token_id = without_end["processing_class"].unk_token_id
+    padded_with_end = parts_of(family, "classification", "right")
+    padded_with_end["processing_class"].pad_token = padded_with_end["processing_class"].eos_token
+    for parts in (without_end, padded_with_end):
+        with pytest.raises(ValueError, match="cannot score what .* token, let the tokenizer write that behind each"):
+            trainer_of(parts, tmp_path)
+
+
 def test_scores_that_are_not_numbers_beside_padding_are_refused():
     parts = parts_of("bert", "entailment", "right")
 
