@@ -29,6 +29,7 @@ from .scoring import ContinuationScore, Scorer, ScoringRequest
 logger = logging.get_logger(__name__)
 
 CONTENT_FREE = ("N/A",)  # texts in place of a row's
+TRAIN_ROWS = "`train_rows`; `gpt1 zero-shot` reads them from a file train beside the other rows"
 
 # "DPRD" of the paper: Rahman and Ng 2012, "Resolving Complex Cases of Definite Pronouns". `pronoun_offset` counts
 # characters of the sentence.
@@ -338,11 +339,11 @@ def check_options(
         raise UserError("`content_free` is empty. Pass texts without content, such as 'N/A', '[MASK]' and ''.")
 
     if heuristic.has_threshold and not train_rows:
-        raise UserError(f"Task {name!r} needs training rows to choose its threshold on. Pass `train_rows`.")
+        raise UserError(f"Task {name!r} needs training rows to choose its threshold on. Pass {TRAIN_ROWS}.")
     if num_shots and len(train_rows) <= num_shots:
         raise UserError(
             f"Task {name!r} needs at least {num_shots + 1} training rows to show {num_shots} (`num_shots`) and never "
-            f"a row before itself, but there are {len(train_rows)}. Pass more as `train_rows`."
+            f"a row before itself, but there are {len(train_rows)}. Pass more as {TRAIN_ROWS}."
         )
 
     if heuristic.has_threshold and rows and all(row in train_rows for row in rows):

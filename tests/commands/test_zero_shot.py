@@ -86,6 +86,7 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
             "'cola' is answered by a threshold, without examples. Leave `num_shots` or this task out.",
         ),
         (["--calibrate"], "'cola' cannot be calibrated. Leave `calibrate` or this task out."),
+        (["--num_shots", "2"], "Pass more as `train_rows`; `gpt1 zero-shot` reads them from a file train beside"),
     ],
 )
 def test_a_task_that_cannot_be_asked_so_is_refused_before_another_is_scored(
