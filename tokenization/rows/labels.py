@@ -197,6 +197,8 @@ def _check_names(names: list[str], found: set, where: str, num_labels: int | Non
             f"{where} has classes that differ in spelling alone: {listed(slips)}. Make them one in the file (pandas: "
             f"`{MAKE_ONE}`), or pass `num_labels` ({len(names)}) to keep them."
         )
+    if not names:
+        raise UserError(f"{where} has no label. Add some, or name another column.")
     if len(names) < 2:
         raise UserError(
             f"{where} has {counted(len(names), 'class')} ({listed(names)}), but at least two are needed. Add rows of "

@@ -53,6 +53,7 @@ def test_labels_that_are_read_as_places_of_named_classes_are_told(tmp_path, monk
         (moods("0", "-1", "1"), {}, ["row 1: ", "'-1'", "1 of 3 rows", "without a label", "give the classes names"]),
         (moods("-1", "-1"), {}, ["1 class (-1)", "without a label"]),
         (moods("a", "a"), {}, ["1 class (a)", "at least two"]),
+        (moods(None, None), {}, ["Column 'mood'", "has no label. Add some, or name another column."]),
         (moods("a", "b"), {"num_labels": 3}, ["2 classes (a, b)", "`num_labels` is 3"]),
         (moods("0", "3"), {"num_labels": 3}, ["class 3", "0 to 2"]),
         (moods("a", "b"), {"label_names": ["a", "c"]}, ["row 1: ", "'b'", "one of a, c"]),
