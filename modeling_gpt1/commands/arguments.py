@@ -259,6 +259,9 @@ class CommandParser(HfArgumentParser):
         longer = [one for one in known if name in one]  # --epochs: --num_train_epochs
         if not near and longer and len(name) > 3:
             near = f" (did you mean {longer[0]!r}?)"
+        shorter = [one for one in known if flag.startswith(f"{one}_")]  # --model_name_or_path: --model
+        if not near and shorter:
+            near = f" (did you mean {max(shorter, key=len)!r}?)"
         near_fields = get_close_matches(name, GPT1Config.__dataclass_fields__, n=1)
         is_field = near_fields and (not near or near_fields[0] == name)
         if is_field and "--config_overrides" in known:
