@@ -27,6 +27,8 @@ WRONG = [
     (["finetune", "--task", "ss2", *START], "'ss2' (did you mean 'sst2'?)", "to `gpt1 finetune`"),
     ([*TEXT, "--lr_scheduler_type=slow"], "slow is not a valid", "'linear'"),
     (["finetune", "--epochs", "3"], "unknown flag --epochs (did you mean '--num_train_epochs'?)"),
+    (["finetune", "--model_name_or_path", "m"], "unknown flag --model_name_or_path (did you mean '--model'?)"),
+    ([*TEXT, "--text_column_name", "a"], "unknown flag --text_column_name (did you mean '--text_column'?)"),
     (["finetune", "--lora_rank", "4"], "unknown flag --lora_rank (did you mean '--lora_r'?)"),  # not --local_rank
     (["finetune", "--overwrite_output_dir"], "a run never overwrites another; pass another --output_dir"),
     (["pretrain", "--overwrite_output_dir", "true"], "a run never overwrites another; pass another --output_dir"),
@@ -110,7 +112,12 @@ WRONG = [
         "has the role 'review', but",
         "Write the role first",
     ),
-    ([*FILES, *START, "--eval_strategy", "epoch"], "--eval_strategy needs validation rows", "Pass --validation_file"),
+    (
+        [*FILES, *START, "--eval_strategy", "epoch"],
+        "--eval_strategy needs validation rows",
+        "Pass --validation_file",
+        "or --validation_split 0.2 to hold out a fifth of the training rows",
+    ),
     ([*GENERATE, "gpt1-novel"], "gpt1-novel is no folder", "(did you mean 'gpt1-novels'?)"),
     ([*TEXT[:3], "--output_dir", "{0}/book.txt"], "--output_dir {0}/book.txt is a file. Pass a folder."),
     ([*TEXT, "--model", "{0}/model", "--tokenizer_name", "gpt1-novels"], "Take the tokenizer saved with the model"),

@@ -292,6 +292,8 @@ class FineTuningRun:
                 remedy = "Add its file to --data_dir"
             else:
                 remedy = f"Pass --{split}_file (or --{split}_split of a --dataset_name)"
+                if split == "validation" and "train" in self.splits:
+                    remedy += ", or --validation_split 0.2 to hold out a fifth of the training rows"
             raise UserError(
                 f"{flag} needs {split} rows, but the data has only {', '.join(self.splits)}. {remedy}, or leave "
                 f"{flag} out."
