@@ -21,7 +21,12 @@ def texts_to_learn_from(files_or_iterator: str | os.PathLike | Iterable) -> Iter
         return files_or_iterator
     from .documents import training_texts  # imports datasets, which takes a second
 
-    return training_texts(files_or_iterator)
+    try:
+        return training_texts(files_or_iterator)
+    except UserError as error:
+        if isinstance(files_or_iterator, os.PathLike):
+            raise
+        raise UserError(f"{error} Texts of your own are passed as an iterator, such as `iter(texts)`.") from error
 
 
 def check_num_merges(num_merges: int) -> None:

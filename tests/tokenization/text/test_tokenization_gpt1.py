@@ -253,6 +253,13 @@ def test_from_openai_and_a_folder_in_the_layout_of_openai_gpt(tokenizer, tmp_pat
         assert loaded("Hello, don't!\nhello")["input_ids"] == tokenizer("Hello, don't!\nhello")["input_ids"]
 
 
+@pytest.mark.parametrize("texts", [["low low lower", "low"], "low low lower"])
+def test_texts_in_place_of_files_are_told_how_they_are_passed(texts):
+    told = refusal(GPT1Tokenizer.train, texts, num_merges=2)
+    assert "low low lower matches no file." in told
+    assert told.endswith("Texts of your own are passed as an iterator, such as `iter(texts)`.")
+
+
 def test_training_learns_the_merges_in_order():
     tokenizer = GPT1Tokenizer.train(iter(["low low low lower", "low"]), num_merges=2, show_progress=False)
     vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
