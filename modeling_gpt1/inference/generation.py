@@ -9,6 +9,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from tokenization import capitalise, join_continuation, join_words
 from tokenization.errors import UserError
+from tokenization.text.control_tokens import check_tokenizer
 from tokenization.text.conversations import encode_conversation
 from tokenization.text.tokenization_gpt1 import NEWLINE
 
@@ -128,6 +129,7 @@ def continue_prompts(
     """
     if isinstance(prompts, str):
         raise UserError(f"`prompts` is the text {prompts!r}, but a list of texts is needed, such as [{prompts!r}].")
+    check_opened(model, tokenizer)
     if not model.can_generate():
         raise UserError(f"A {type(model).__name__} continues no text. Open the folder with GPT1ForCausalLM.")
     if "max_length" in options:
@@ -137,9 +139,9 @@ def continue_prompts(
             "`return_dict_in_generate` is not for `continue_prompts`, which returns texts. Call `model.generate` for "
             "more than texts."
         )
+    prompts = list(prompts)  # a column of pandas has no truth value
     if not prompts:
         return []
-    prompts = list(prompts)
     stop = [stop] if isinstance(stop, str) else list(stop or ())
     encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens)
     texts = _continue_ids(model, tokenizer, encoded, max_new_tokens, stop, streamer, **options)
@@ -186,6 +188,7 @@ def reply_to(
         >>> len(reply_to(model, tokenizer, [{"role": "user", "content": "Who are you?"}], max_new_tokens=4))
         1
     """
+    check_opened(model, tokenizer)
     check_ends_with_user(messages)
     stop = [stop] if isinstance(stop, str) else list(stop or ())
     ids = encode_recent_messages(model, tokenizer, messages, max_new_tokens)
@@ -193,6 +196,17 @@ def reply_to(
     if writes_words_apart(tokenizer):
         texts = [join_words(text) for text in texts]
     return [capitalise(text) if capitals else text for text in texts]
+
+
+def check_opened(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuses a model or a tokenizer that is something else, such as the name of a folder."""
+    check_is_model(model)
+    check_tokenizer(tokenizer)
+
+
+def check_is_model(model: PreTrainedModel) -> None:
+    if not hasattr(model, "forward"):
+        raise UserError(f"`model` is {model!r}. Pass an opened model, as `from_pretrained` returns it.")
 
 
 def check_ends_with_user(messages: Sequence[Mapping]) -> None:

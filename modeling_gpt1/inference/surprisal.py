@@ -41,6 +41,7 @@ from tokenization.rows.records import SURROGATE
 from tokenization.text.tokenization_gpt1 import END_OF_WORD
 
 from ..families.checks import check_embeddings
+from .generation import check_opened
 from .scoring.base import CHUNK_TOKENS, Group, Place, PredictedTokens, ScoringRequest
 from .scoring.causal import CausalLMScorer
 from .scoring.masked import scorer_class_of
@@ -113,8 +114,8 @@ def word_surprisals(
         >>> words["bits"].round(1).tolist()
         [5.0, 6.6, 10.1, 10.5, 8.3]
     """
-    if isinstance(texts, str):
-        texts = [texts]
+    check_opened(model, tokenizer)
+    texts = [texts] if isinstance(texts, str) else list(texts)  # an iterator is read once
     if scorer_class_of(model.config) is not CausalLMScorer:
         raise UserError(
             f"{type(model).__name__} does not predict each word from those before it. Pass a causal language model, "
@@ -141,7 +142,7 @@ def word_surprisals(
         return pd.DataFrame(columns=COLUMNS)
 
     encoded = tokenizer(
-        list(texts), add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True, verbose=False
+        texts, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True, verbose=False
     )
     plans = []
     for number, text in enumerate(texts):

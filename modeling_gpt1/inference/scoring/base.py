@@ -21,7 +21,7 @@ from tokenization.text.control_tokens import check_tokenizer
 from ...families import family_of_config
 from ...families.probing import limit_of_tokens, rounding_of, unchanged
 from ...modeling_gpt1 import CACHE
-from ..generation import not_numbers
+from ..generation import check_is_model, not_numbers
 
 logger = logging.get_logger(__name__)
 
@@ -127,8 +127,7 @@ class Scorer:
         max_length: int | None = None,
         start_ids: Sequence[int] | None = None,
     ):
-        if not hasattr(model, "forward"):
-            raise UserError(f"`model` is {model!r}. Pass an opened model, as `from_pretrained` returns it.")
+        check_is_model(model)
         if tokenizer is not None:
             check_tokenizer(tokenizer)
         self.model = model

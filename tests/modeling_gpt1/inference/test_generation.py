@@ -3,6 +3,7 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from support.tiny import byte_level
@@ -68,6 +69,10 @@ def test_prompts_that_cannot_be_continued(model, tiny_tokenizer, prompts, messag
         continue_prompts(model, tiny_tokenizer, prompts)
     assert len(generation.encode_prompts(model, tiny_tokenizer, ["the " * 40])[0]) == 40  # as many as fit
     assert continue_prompts(model, tiny_tokenizer, []) == []
+    column = np.array(PROMPTS)
+    assert continue_prompts(model, tiny_tokenizer, column) == continue_prompts(model, tiny_tokenizer, PROMPTS)
+    with pytest.raises(ValueError, match="`model` is 'runs/books'. Pass an opened model"):
+        continue_prompts("runs/books", tiny_tokenizer, PROMPTS)
     with pytest.raises(ValueError, match="`return_dict_in_generate` is not for .* Call `model.generate`"):
         continue_prompts(model, tiny_tokenizer, PROMPTS, return_dict_in_generate=True)
     with pytest.raises(ValueError, match="`max_length` would count the prompt, too. Pass `max_new_tokens`"):

@@ -6,6 +6,7 @@ import math
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from support.families import make_family_model, make_family_tokenizer
@@ -438,6 +439,18 @@ def test_a_text_that_is_none_is_refused(gpt1):
 def test_half_a_character_is_refused(gpt1):
     told = refusal(word_surprisals, *gpt1, ["the", "a \ud800 b"])
     assert r"Text 1 has half a character, '\ud800', at place 2. Write the whole character." in told
+
+
+def test_texts_may_be_a_column_or_an_iterator(gpt1):
+    expected = word_surprisals(*gpt1, TEXTS)
+    for texts in (pd.Series(TEXTS, index=[5, 6, 7]), np.array(TEXTS), iter(TEXTS)):
+        pd.testing.assert_frame_equal(word_surprisals(*gpt1, texts), expected)
+
+
+def test_a_name_in_place_of_a_model_or_a_tokenizer_is_refused(gpt1):
+    model, tokenizer = gpt1
+    assert "`model` is 'runs/books'. Pass an opened model" in refusal(word_surprisals, "runs/books", tokenizer, "a")
+    assert "`tokenizer` is a str. Pass what `open_tokenizer` returns." in refusal(word_surprisals, model, "a", "a")
 
 
 def test_no_texts_give_a_table_without_rows(gpt1):
