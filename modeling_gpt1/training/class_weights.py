@@ -48,6 +48,8 @@ def weights_of_classes(
         weights = by_name(dict(str(entry).rsplit("=", maxsplit=1) for entry in entries), names)
     else:
         weights = in_order(entries, names)
+    if not any(weights):
+        raise UserError(f"`class_weights` is 0 for every class, so that no class would be learnt. {HOW}.")
     return weights
 
 

@@ -125,6 +125,8 @@ def test_a_name_may_hold_an_equals_sign(collator):
         (["happy", "sad"], ("'happy', which is no number", "positive=2")),
         (["1", "-1"], ("'-1', which is no number from 0",)),
         (["1", "nan"], ("'nan'",)),
+        (["0", "0"], ("0 for every class, so that no class would be learnt",)),
+        (["happy=0", "sad=0"], ("0 for every class",)),
     ],
 )
 def test_wrong_weights_are_refused(given, parts, collator):
