@@ -332,8 +332,8 @@ class LabelIds:
 
 def num_choices(rows: Dataset, columns: str | list[str]) -> list[int]:
     """The choices of each row, without blank cells at its end; `MOST` where the collator will refuse the row."""
-    if isinstance(columns, str):  # the collator refuses what is no list
-        return [len(given) if isinstance(given, list) else MOST for given in rows[columns]]
+    if isinstance(columns, str):  # the collator refuses what is no list, and an empty one
+        return [len(given) if isinstance(given, list) and given else MOST for given in rows[columns]]
     numbers = []
     for cells in zip(*(rows[name][:] for name in columns), strict=True):
         filled = [number for number, cell in enumerate(cells, start=1) if not is_missing(cell)]

@@ -20,6 +20,7 @@ from .labels import (
     class_names,
     is_missing,
     join_label_columns,
+    num_choices,
     read_labels,
     write_labels,
 )
@@ -339,6 +340,8 @@ class _OwnRows:
         """Gives a split the ids of its labels."""
         if split.labels is None:
             return
+        if split.name == "train" and TRAVERSALS[self.traversal].has_choices:
+            self._check_choices(split)
         labels = split.labels
         if self.has_classes:  # a class may be called 1.0
             as_written = read_labels(split.rows, self.label, as_classes=True, parse_numbers=False)
@@ -356,6 +359,15 @@ class _OwnRows:
             skip_bad_rows=None if split.is_test else skip_bad_rows,
             hide_unknown_labels=hide_unknown_labels,
         )
+
+    def _check_choices(self, split: _Split) -> None:
+        """Refuses training rows of which none has wrong choices."""
+        choices = self.columns["choices"]
+        if max(num_choices(split.rows, choices)) < 2:
+            raise UserError(
+                f"No row of {split.source} has more than one choice (column {listed(column_list(choices))}), so that "
+                "nothing can be learnt. Add wrong choices, or name the columns of all choices."
+            )
 
 
 def _bad_texts(rows: Dataset, columns: dict[str, str | list[str]]) -> dict[int, str]:

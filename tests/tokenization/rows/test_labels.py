@@ -211,6 +211,24 @@ def test_choices_that_count_from_1_are_refused_even_where_rows_may_be_left_out(t
     check_refused(lambda: load_files(files, **CHOICES, skip_bad_rows=True), *told)
 
 
+def test_a_label_of_a_row_with_an_empty_list_of_choices_is_not_at_fault(tmp_path):
+    """The collator names such a row by its choices."""
+    rows = [{"q": "one", "ends": ["3", "4"], "label": 0}, {"q": "two", "ends": [], "label": 0}]
+    files = {"train": write_rows(tmp_path / "quiz.jsonl", rows)}
+    columns = {"context": "q", "choices": "ends"}
+    assert load_files(files, "multiple_choice", columns)[1]["train"]["label"][:] == [0, 0]
+
+
+@pytest.mark.parametrize("choices", ["ends", ["a"]])
+def test_training_rows_with_one_choice_each_are_refused(choices, tmp_path):
+    rows = [{"q": "one", "ends": ["3"], "a": "3", "label": 0}, {"q": "two", "ends": ["4"], "a": "4", "label": 0}]
+    path = write_rows(tmp_path / "quiz.jsonl", rows)
+    columns = {"context": "q", "choices": choices}
+    told = f"No row of {path} has more than one choice", "Add wrong choices, or name the columns of all choices."
+    check_refused(lambda: load_files({"train": path}, "multiple_choice", columns), *told)
+    assert load_files({"test": path}, "multiple_choice", columns)[1]["test"]["label"][:] == [0, 0]
+
+
 def test_an_id_that_no_class_has_is_left_out_on_request(tmp_path):
     ids = write_rows(tmp_path / "ids.csv", moods("0", "3", "1"))
     options = {"label_names": ["a", "b"], "skip_bad_rows": True}
