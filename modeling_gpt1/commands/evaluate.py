@@ -63,6 +63,7 @@ def main(arguments: list[str]) -> None:
     (args,) = parser.read(arguments)
     run = EvaluationRun(args)
     run.check_packages()
+    run.check_models()
     run.check_output_folder()
     with run.only_writer():
         run.find_challenge()
@@ -103,6 +104,15 @@ class EvaluationRun:
         """Imports what may be missing, before anything is read."""
         import lm_eval  # noqa: F401
         import matplotlib  # noqa: F401
+
+    def check_models(self) -> None:
+        """Refuses masked models, which the harness would score as if they were causal."""
+        for model in self.models:
+            if self.tasks_of_harness and scorer_class_of(self.args.open_config(model["model"])) is MaskedLMScorer:
+                raise UserError(
+                    f"{model['model']} is a masked language model, but {self.tasks_of_harness[0]} needs a causal one. "
+                    f"Pass such a model or {BABYLM} tasks, or use `gpt1 zero-shot`, which scores masked models, too."
+                )
 
     def check_output_folder(self) -> None:
         files = [f"results{name}.json" for name in self.names]

@@ -96,6 +96,7 @@ class SharedContextLM(HFLM):
             self.tokenizer = GPT1Tokenizer.from_pretrained(self.tokenizer.name_or_path, **options)
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        self.scorer.check_family()  # a tokenizer such as BERT's may lack the tokens that `hf` looks for
         context_ids, continuation_ids = super()._encode_pair(context, continuation)
         if not continuation_ids:  # a token spans the boundary, or there is only white space
             continuation_ids = self.tok_encode(continuation, add_special_tokens=False)

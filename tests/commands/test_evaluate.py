@@ -5,6 +5,7 @@ import json
 import matplotlib
 import pytest
 from support.evaluation import only_few_tasks, write_tasks
+from support.families import make_family_model, make_family_tokenizer
 from support.refusals import refusal
 
 from modeling_gpt1.commands import evaluate
@@ -113,6 +114,14 @@ def test_what_is_refused(save_model, tmp_path, arguments, message):
 def test_an_output_folder_that_cannot_be_written_is_refused_before_any_work(save_model, tmp_path):
     words = ["--model", save_model(tmp_path / "model"), "--tasks", "copa", "--output_dir", "/proc/out"]
     assert refusal(evaluate.main, words).startswith("`output_dir` is '/proc/out', which is not writable (")
+
+
+def test_a_masked_model_is_refused_before_it_is_opened(tmp_path):
+    make_family_model("bert", make_family_tokenizer("bert"), "ForMaskedLM").config.save_pretrained(tmp_path / "bert")
+    words = ["--model", str(tmp_path / "bert"), "--tasks", "copa", "--output_dir", str(tmp_path / "out")]
+    told = refusal(evaluate.main, words)
+    assert told.startswith(f"{tmp_path / 'bert'} is a masked language model, but copa needs a causal one. Pass such")
+    assert not (tmp_path / "out").exists()
 
 
 def check_kept(name, folder, words):

@@ -82,20 +82,27 @@ class CausalLMScorer(Scorer):
         Raises:
             ValueError: the model restores masked tokens, or another last token changes what it predicts before it.
         """
+        self.check_family()
         model = self.model
         size = model.config.get_text_config().vocab_size
         ids = torch.arange(1, 1 + NUM_TRIED, device=model.device).remainder(size).repeat(2, 1)
         ids[1, -1] = (1 + NUM_TRIED) % size
         first, other = self._run(ids, torch.ones_like(ids)).logits[:, :-1].float()
         sees_later_tokens = (first - other).abs().max() > rounding_of(model) * first.abs().max()
-        # By its family, too: a weakly trained BERT hardly depends on later tokens.
-        is_masked = family_of_config(model.config).objective == "masked"
-        if is_masked or sees_later_tokens:
-            raise UserError(
-                f"{type(model).__name__} is not a causal language model: like BERT's, its predictions depend on later "
-                "tokens. Pass a model that was trained to continue texts, or use MaskedLMScorer."
-            )
+        if sees_later_tokens:
+            self._refuse()
         super()._try_model()
+
+    def check_family(self) -> None:
+        """Refuses a masked model: a weakly trained BERT hardly depends on later tokens."""
+        if family_of_config(self.model.config).objective == "masked":
+            self._refuse()
+
+    def _refuse(self) -> None:
+        raise UserError(
+            f"{type(self.model).__name__} is not a causal language model: like BERT's, its predictions depend on "
+            "later tokens. Pass a model that was trained to continue texts, or use MaskedLMScorer."
+        )
 
     def _score_groups(self, groups: list[Group]) -> Iterator[PredictedTokens]:
         if self._follows_plans():

@@ -11,6 +11,7 @@ import torch
 from datasets import Dataset
 from matplotlib.axes import Axes
 from support.evaluation import FOLDERS, ROWS, STORY, TEXTS, only_few_tasks, write_tasks
+from support.families import make_family_model, make_family_tokenizer
 from support.files import save_folder, write_rows
 from support.refusals import refusal
 from support.tiny import SPLIT_IN_TWO_WAYS, byte_level
@@ -216,6 +217,16 @@ def test_an_encoder_is_refused(tmp_path):
     opened = harness.SharedContextLM(save_folder(tmp_path, model, tokenizer), device="cpu")
     with pytest.raises(ValueError, match="BertLMHeadModel is not a causal language model: like BERT's"):
         opened.loglikelihood([Instance("loglikelihood", {}, ("the old", " farmer"), 0)], disable_tqdm=True)
+
+
+def test_an_encoder_whose_tokenizer_has_no_end_of_text_is_refused(tmp_path):
+    """`hf` looks for one, and raises an error that says nothing of the model."""
+    tokenizer = make_family_tokenizer("bert")
+    model = make_family_model("bert", tokenizer, "ForMaskedLM")
+    opened = harness.SharedContextLM(save_folder(tmp_path, model, tokenizer), device="cpu")
+    assert tokenizer.eos_token is None
+    with pytest.raises(ValueError, match="BertLMHeadModel is not a causal language model: like BERT's"):
+        opened.loglikelihood([Instance("loglikelihood", {}, ("the old", " cat"), 0)], disable_tqdm=True)
 
 
 def test_openai_gpt_is_read_as_gpt1(openai_gpt_folder, plain_tokenizer, tmp_path):
