@@ -209,6 +209,10 @@ def test_a_split_whose_labels_are_hidden_is_not_evaluated(tmp_path, hidden):
     assert load_questions("sst2", str(tmp_path))[0] == "test"
 
 
+def test_a_name_that_several_splits_of_a_task_have_is_told_once(tmp_path):
+    assert "files named train, each ending in" in refusal(load_questions, "blimp", str(tmp_path))
+
+
 @pytest.mark.real_data
 def test_real_rows(tiny_model, real_data_dir, tmp_path, asked):
     """Some rows of every data set, in the released vocabulary, from their files to a figure."""

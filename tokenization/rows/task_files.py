@@ -83,7 +83,7 @@ def _from_folder(task: Task, data_dir: Path) -> dict[str, Parts]:
     for folder in folders:
         if files := _files_in(folder, task):
             return {split: _read_parts(paths, task) for split, paths in files.items()}
-    stems = chain.from_iterable(_stems(task, split) for split in task.splits)
+    stems = dict.fromkeys(chain.from_iterable(_stems(task, split) for split in task.splits))
     raise UserError(
         f"No file of task {task.name!r} was found in {', '.join(map(str, folders))}. Put at least one of its splits "
         f"there, or pass another `data_dir`: files named {', '.join(stems)}, each ending in {', '.join(TASK_FILES)}."
