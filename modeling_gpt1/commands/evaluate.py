@@ -106,12 +106,14 @@ class EvaluationRun:
         import matplotlib  # noqa: F401
 
     def check_models(self) -> None:
-        """Refuses masked models, which the harness would score as if they were causal."""
-        for model in self.models:
-            if self.tasks_of_harness and scorer_class_of(self.args.open_config(model["model"])) is MaskedLMScorer:
+        """Refuses models that the harness could not score, or would score as if they were causal."""
+        for model in self.models if self.tasks_of_harness else ():
+            scorer = scorer_class_of(self.args.open_config(model["model"]))
+            if scorer is not CausalLMScorer:
+                kind = "a masked language model" if scorer is MaskedLMScorer else "an encoder-decoder"
                 raise UserError(
-                    f"{model['model']} is a masked language model, but {self.tasks_of_harness[0]} needs a causal one. "
-                    f"Pass such a model or {BABYLM} tasks, or use `gpt1 zero-shot`, which scores masked models, too."
+                    f"{model['model']} is {kind}, but {self.tasks_of_harness[0]} needs a causal language model. Pass "
+                    "such a model, or use `gpt1 zero-shot`, which scores others, too."
                 )
 
     def check_output_folder(self) -> None:

@@ -116,11 +116,15 @@ def test_an_output_folder_that_cannot_be_written_is_refused_before_any_work(save
     assert refusal(evaluate.main, words).startswith("`output_dir` is '/proc/out', which is not writable (")
 
 
-def test_a_masked_model_is_refused_before_it_is_opened(tmp_path):
-    make_family_model("bert", make_family_tokenizer("bert"), "ForMaskedLM").config.save_pretrained(tmp_path / "bert")
-    words = ["--model", str(tmp_path / "bert"), "--tasks", "copa", "--output_dir", str(tmp_path / "out")]
+@pytest.mark.parametrize(
+    ("family", "head", "kind"),
+    [("bert", "ForMaskedLM", "a masked language model"), ("bart", "ForConditionalGeneration", "an encoder-decoder")],
+)
+def test_a_model_that_is_not_causal_is_refused_before_it_is_opened(family, head, kind, tmp_path):
+    make_family_model(family, make_family_tokenizer(family), head).config.save_pretrained(tmp_path / "model")
+    words = ["--model", str(tmp_path / "model"), "--tasks", "copa", "--output_dir", str(tmp_path / "out")]
     told = refusal(evaluate.main, words)
-    assert told.startswith(f"{tmp_path / 'bert'} is a masked language model, but copa needs a causal one. Pass such")
+    assert told.startswith(f"{tmp_path / 'model'} is {kind}, but copa needs a causal language model. Pass such")
     assert not (tmp_path / "out").exists()
 
 
