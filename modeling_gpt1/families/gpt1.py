@@ -17,7 +17,7 @@ from tokenization.rows.tasks import Task
 from tokenization.rows.traversals import TRAVERSALS
 from tokenization.text.control_tokens import check_vocabulary
 
-from ..configuration_gpt1 import GPT1Config
+from ..configuration_gpt1 import GPT1Config, has_choices
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.card import CardFacts
 from ..modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TaskModel
@@ -123,7 +123,9 @@ class GPT1Family(Family):
 
     def check_head(self, checkpoint: str, config: PreTrainedConfig, task: Task) -> None:
         if config.traversal is not None:
-            check_same_head(checkpoint, config, task, config.num_labels)
+            # A head of choices gives each one score, whatever the configuration calls `num_labels`.
+            num_scores = 1 if has_choices(config.traversal) else config.num_labels
+            check_same_head(checkpoint, config, task, num_scores)
 
     def finetuning_collator(
         self,
