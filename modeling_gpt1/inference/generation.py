@@ -210,7 +210,15 @@ def check_is_model(model: PreTrainedModel) -> None:
 
 
 def check_ends_with_user(messages: Sequence[Mapping]) -> None:
-    """Refuses a conversation in which there is nothing to reply to."""
+    """Refuses a conversation in which there is nothing to reply to, and what is none."""
+    are_messages = isinstance(messages, list | tuple) and all(
+        isinstance(message, Mapping) and {"role", "content"} <= message.keys() for message in messages
+    )
+    if not are_messages:
+        raise UserError(
+            f"`messages` is {messages!r}, but a list of messages is needed, such as "
+            "[{'role': 'user', 'content': 'hello'}]."
+        )
     if not messages or messages[-1]["role"] != "user":
         raise UserError("`messages` must end with a message of the user, to which the model replies. Add one.")
 

@@ -9,7 +9,7 @@ import torch
 from support.tiny import byte_level
 from transformers import GenerationConfig, SuppressTokensLogitsProcessor, TokenizersBackend
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, StopAtStrings, continue_prompts
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, StopAtStrings, continue_prompts, reply_to
 from modeling_gpt1.inference import generation
 from tokenization import train_tokenizer
 from tokenization.text import tokenization_gpt1
@@ -79,6 +79,12 @@ def test_prompts_that_cannot_be_continued(model, tiny_tokenizer, prompts, messag
         continue_prompts(model, tiny_tokenizer, PROMPTS, max_length=4)
     with pytest.raises(ValueError, match="A GPT1DoubleHeadsModel continues no text. Open the folder with GPT1ForCaus"):
         continue_prompts(GPT1DoubleHeadsModel(model.config), tiny_tokenizer, PROMPTS)
+
+
+@pytest.mark.parametrize("messages", ["hi", {"role": "user", "content": "hi"}, [{"role": "user"}], [{"content": ""}]])
+def test_what_is_no_conversation_is_refused(model, tiny_tokenizer, messages):
+    with pytest.raises(ValueError, match="^`messages` is .*, but a list of messages is needed, such as"):
+        reply_to(model, tiny_tokenizer, messages)
 
 
 def test_processors_of_scores_are_those_of_generate(model, tiny_tokenizer):
