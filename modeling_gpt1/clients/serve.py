@@ -481,7 +481,8 @@ def task_app(name: str, classify: Callable[[list[dict]], list[dict]]) -> FastAPI
     def predictions(body: dict):
         rows = body.get("rows")
         if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-            raise UserError('The request has no `rows`. Send {"rows": [{column: text, …}, …]}.')
+            found = "has no `rows`" if rows is None else "has `rows` that are no list of objects"
+            raise UserError(f'The request {found}. Send {{"rows": [{{column: text, …}}, …]}}.')
         return JSONResponse({"model": name, "predictions": classify(rows)})
 
     @app.get("/v1/models")

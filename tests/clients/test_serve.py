@@ -739,6 +739,9 @@ def test_rows_without_the_column_are_refused(tmp_path):
             400,
             'The request has no `rows`. Send {"rows": [{column: text, …}, …]}.',
         )
+        for rows in ([], ["ann"], {"a": "ann"}):
+            told = running.refusal("/v1/classify", rows=rows)[1]
+            assert told.startswith("The request has `rows` that are no list of objects. Send ")
     assert status == 400
     assert message == "No row has the column 'a'. Send rows with the columns 'a'."
 
