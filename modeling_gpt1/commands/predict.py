@@ -64,6 +64,7 @@ class PredictionArguments(OpenedModel):
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
 
     def __post_init__(self):
+        self.keep = list(dict.fromkeys(self.keep))  # a .csv file with two columns of a name cannot be read
         own = [name for name in self.keep if name in FIELDS or name.startswith("score_")]
         if own:
             raise UserError(

@@ -70,6 +70,7 @@ class SurprisalArguments(OpenedModel):
             raise UserError(
                 f"--output_file {self.output_file} must end in .csv, .jsonl or .parquet, the form to write."
             )
+        self.keep = list(dict.fromkeys(self.keep))
         own = [name for name in self.keep if name in COLUMNS]
         if own:
             raise UserError(f"--keep {own[0]} is the name of a column that is written. Rename it, or join by `text`.")

@@ -939,7 +939,8 @@ def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys
     finetune.main(["--model", words[0], "--validation_file", renamed, "--columns", "text=body", "--do_eval", *out])
     assert read_json(tmp_path / "eval" / "eval_results.json")["eval_accuracy"] == 1
     torn = write_rows(tmp_path / "torn.jsonl", [{"review": GOOD, "note": "one\rtwo"}])
-    predict.main([words[0], "--file", torn, "--keep", "note", "--output_file", str(tmp_path / "torn.csv")])
+    predict.main([words[0], "--file", torn, "--keep", "note", "note", "--output_file", str(tmp_path / "torn.csv")])
+    assert (tmp_path / "torn.csv").read_text(encoding="utf-8").splitlines()[0].count("note") == 1
     assert [line["note"] for line in read_csv(tmp_path / "torn.csv")] == ["one\rtwo"]
     assert "no column 'idd' to keep (did you mean 'id'?)" in refused(*words, "idd")
     assert "--keep label is also a field of each prediction" in refused(*words, "label")

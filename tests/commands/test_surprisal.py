@@ -168,6 +168,27 @@ def test_kept_cells_of_several_kinds_are_texts_in_parquet(tmp_path):
     assert pyarrow.parquet.read_table(words)["item"].to_pylist() == ["1", "1", "x"]
 
 
+def test_a_column_that_is_kept_twice_stands_once(tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "a", "item": 1}])
+    words = str(tmp_path / "words.csv")
+    main(
+        [
+            "surprisal",
+            "gpt1-novels",
+            "--device",
+            "cpu",
+            "--file",
+            path,
+            "--keep",
+            "item",
+            "item",
+            "--output_file",
+            words,
+        ]
+    )
+    assert Path(words).read_text(encoding="utf-8").splitlines()[0].split(",").count("item") == 1
+
+
 def test_a_kept_cell_with_a_carriage_return_stays_one_cell(tmp_path, capsys):
     write_rows(tmp_path / "rows.jsonl", [{"text": "a b", "item": "one\rtwo"}])
     words = ["gpt1-novels", "--file", str(tmp_path / "rows.jsonl"), "--keep", "item", "--device", "cpu"]
