@@ -5,12 +5,14 @@ A file of rows is read whole by `rows/files.py`, a corpus as a stream by `text/d
 
 import glob
 import hashlib
+import io
 import json
 import logging
 import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
@@ -36,6 +38,7 @@ DELIMITERS = ",;\t|"  # of a .csv file
 # What a shell makes hard to type.
 WORDS_FOR_DELIMITERS = {"tab": "\t", "\\t": "\t"}
 LINE_END = "\n"
+PIECE_BYTES = 1 << 16
 WHITESPACE = re.compile(r"\s*")
 MOST_NESTED = 50  # lists and objects around another; a table has at most 64, and thousands would end the process
 
@@ -49,12 +52,72 @@ def open_text(path: str | Path, encoding: str = "utf-8") -> TextIO:
 
     `fsspec.open` takes a name with `::` for several places.
     """
+    if _is_unpacked_here(path):
+        return io.TextIOWrapper(open_bytes(path), encoding)
     return LocalFileSystem().open(os.fspath(path), "rt", compression="infer", encoding=encoding)
 
 
 def open_bytes(path: str | Path) -> BinaryIO:
     """Opens a file as [`open_text`] does, without decoding it."""
+    if _is_unpacked_here(path):
+        return io.BufferedReader(_ZstdFrames(path), PIECE_BYTES)
     return LocalFileSystem().open(os.fspath(path), "rb", compression="infer")
+
+
+def is_zst(path: str | Path) -> bool:
+    return str(path).lower().endswith(".zst")
+
+
+def _is_unpacked_here(path: str | Path) -> bool:
+    """Whether `_ZstdFrames` reads a file. Without zstandard, fsspec may have Python's own reader, which is whole."""
+    return is_zst(path) and find_spec("zstandard") is not None
+
+
+class _ZstdFrames(io.RawIOBase):
+    """What a .zst file holds, unpacked by zstandard.
+
+    The reader that fsspec takes from zstandard has no lines, and ends a file that is cut off as if it were whole.
+    """
+
+    def __init__(self, path: str | Path):
+        import zstandard  # not everybody has it
+
+        self._new_frame = zstandard.ZstdDecompressor().decompressobj
+        self._damage = zstandard.ZstdError
+        self._file = open(path, "rb")  # which `close` closes
+        self._frame = None
+        self._compressed = b""
+        self._found = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer) -> int:
+        while not self._found:
+            self._compressed = self._compressed or self._file.read(PIECE_BYTES)
+            if not self._compressed and self._frame is not None:
+                raise EOFError("Compressed file ended before the end-of-stream marker was reached")
+            if not self._compressed:
+                return 0
+            self._decompress()
+        size = min(len(buffer), len(self._found))
+        buffer[:size] = self._found[:size]
+        self._found = self._found[size:]
+        return size
+
+    def _decompress(self) -> None:
+        self._frame = self._frame or self._new_frame()
+        try:
+            self._found = memoryview(self._frame.decompress(self._compressed))
+        except self._damage as error:
+            raise OSError(str(error)) from error
+        self._compressed = self._frame.unused_data  # of the frame behind it
+        if self._frame.eof:
+            self._frame = None
 
 
 def checksum_of_file(path: str | os.PathLike) -> str:

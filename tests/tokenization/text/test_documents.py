@@ -214,6 +214,32 @@ def test_a_zst_file_is_refused_where_nothing_unpacks_it(name, tmp_path, monkeypa
     assert "`pip install zstandard`" in message
 
 
+FARMERS = "".join(f"the old farmer {number} went home {number * number % 977} .\n" for number in range(3000))
+# What a corpus of each kind holds, and its texts.
+FOR_ZST = {
+    "book.txt": (FARMERS, [FARMERS]),
+    "book.csv": ("text,n\n" + "".join(f"{line},1\n" for line in FARMERS.splitlines()), FARMERS.splitlines()),
+    "book.jsonl": ("".join(f'{{"text": "{line}"}}\n' for line in FARMERS.splitlines()), FARMERS.splitlines()),
+}
+
+
+@pytest.mark.parametrize("name", FOR_ZST)
+def test_a_zst_file_is_read_whole_or_refused(name, tmp_path):
+    """Also behind its first frame; one that is cut off, as by a download, is not read as far as it goes."""
+    zstandard = pytest.importorskip("zstandard")
+    content, texts = FOR_ZST[name]
+    half = len(content) // 2
+    frames = [zstandard.ZstdCompressor().compress(part.encode()) for part in (content[:half], content[half:])]
+    path = tmp_path / f"{name}.zst"
+    path.write_bytes(b"".join(frames))
+    assert "".join(training_texts(path)).split() == "".join(texts).split()
+    path.write_bytes(b"".join(frames)[:-9])
+    with pytest.raises(ValueError, match="ended before the end-of-stream marker was reached. Correct it, or leave it"):
+        list(training_texts(path))
+    path.write_bytes(b"text\nno frame\n")
+    assert f"{path} cannot be read" in refusal(training_texts, path)
+
+
 @pytest.mark.parametrize("missing", ["no.txt", "*.txt", "", "a/b/c"])
 def test_a_path_of_no_file_is_refused(missing, tmp_path):
     message = refusal(training_texts, f"{tmp_path}/{missing}")
