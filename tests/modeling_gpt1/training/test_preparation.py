@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import modeling_gpt1
-from tokenization import Task
+from tokenization import Task, open_tokenizer
 
 OWN = Task("own", "similarity", {"text_a": "a", "text_b": "b", "label": "label"}, ("no", "yes"))
 ROWS = [{"a": "the film was slow .", "b": "he paid .", "label": 1}, {"a": "she read .", "b": "she read .", "label": 0}]
@@ -67,16 +67,17 @@ def test_a_head_of_another_size_is_replaced_on_demand(start):
     assert model.task_head.score.weight.shape[0] == 3
 
 
-def test_a_head_of_choices_has_one_score_each_whatever_the_number_of_labels(start, plain_tokenizer):
+def test_a_head_of_choices_has_one_score_each_whatever_the_number_of_labels(start):
     """A dialogue model opens without `num_labels`, of which the default is 2."""
     before, folder = start
     task = Task("story", "multiple_choice", {"context": "a", "choices": "b", "label": "label"})
     is_lstm = isinstance(before.config, modeling_gpt1.GPT1LSTMConfig)
     kind = modeling_gpt1.GPT1LSTMDoubleHeadsModel if is_lstm else modeling_gpt1.GPT1DoubleHeadsModel
     model = kind.from_pretrained(folder, traversal="multiple_choice")
-    modeling_gpt1.add_control_tokens(plain_tokenizer, model)
+    tokenizer = open_tokenizer(folder)
+    modeling_gpt1.add_control_tokens(tokenizer, model)
     assert model.config.num_labels == 2
-    for part in (model, plain_tokenizer):
+    for part in (model, tokenizer):
         part.save_pretrained(folder)
     opened = modeling_gpt1.prepare_finetuning(folder, task)["model"]
     assert torch.equal(opened.task_head.score.weight, model.task_head.score.weight)
