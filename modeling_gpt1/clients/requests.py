@@ -36,9 +36,18 @@ UNSUPPORTED = {
 }
 # What requests that are computed together cannot have for themselves, each with the value that asks for nothing.
 NOT_TOGETHER = {"seed": None, "stop": [], "frequency_penalty": 0, "logit_bias": {}}
-# The settings of `generate` that such requests can have: length and end are each one's own, the others are those of
-# the first request.
-TOGETHER = {"max_new_tokens", "eos_token_id", "do_sample", "temperature", "top_k", "top_p"}
+# Settings of `generate` that they cannot have for themselves, either: transformers leaves them out, or takes the first
+# request's for all.
+SETTINGS_NOT_TOGETHER = {
+    "bad_words_ids": [],
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "no_repeat_ngram_size": 0,
+    "num_beams": 1,
+    "repetition_penalty": 1,
+    "sequence_bias": {},
+    "suppress_tokens": [],
+}
 
 
 @dataclass(frozen=True)
@@ -161,8 +170,9 @@ def check_request(body: dict, needed: str, continuous_batching: bool) -> None:
         if continuous_batching and field in NOT_TOGETHER and value != NOT_TOGETHER[field]:
             refuse_together(field)
     if continuous_batching:
-        for setting, value in json.loads(body.get("generation_config") or "{}").items():
-            if setting not in TOGETHER and value is not None:
+        settings = json.loads(body.get("generation_config") or "{}")
+        for setting, neutral in SETTINGS_NOT_TOGETHER.items():
+            if settings.get(setting) not in (None, neutral):
                 refuse_together(setting)
     for field, neutral in UNSUPPORTED.items():
         value = body.get(field)

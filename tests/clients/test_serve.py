@@ -14,7 +14,7 @@ from support.files import save_folder
 from support.finetuning import make_double_heads_model, make_letter_tokenizer
 from support.tiny import SENTENCES, byte_level
 from tokenizers.processors import TemplateProcessing
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
 
 from modeling_gpt1 import (
     NOVELS,
@@ -549,14 +549,28 @@ def test_requests_that_are_computed_together_have_no_stop_strings_among_their_se
     assert "none has its own `stop_strings`." in message
 
 
-def test_requests_that_are_computed_together_have_no_penalty_among_their_settings(together):
-    status, message = together.refusal(prompt=PROMPT, generation_config='{"repetition_penalty": 1.5}')
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("repetition_penalty", 1.5),
+        ("no_repeat_ngram_size", 2),
+        ("num_beams", 2),
+        ("min_new_tokens", 5),
+        ("suppress_tokens", [5]),
+    ],
+)
+def test_requests_that_are_computed_together_have_no_such_settings_of_their_own(together, setting, value):
+    status, message = together.refusal(prompt=PROMPT, generation_config=json.dumps({setting: value}))
     assert status == 400
-    assert "none has its own `repetition_penalty`." in message
+    assert f"none has its own `{setting}`." in message
 
 
-def test_a_request_that_is_computed_with_others_has_a_length_among_its_settings(server, together):
-    settings = '{"max_new_tokens": 3, "do_sample": false, "repetition_penalty": null}'
+def test_a_request_that_is_computed_with_others_may_send_a_whole_generation_config(server, together):
+    """As `transformers chat` does: with its version, ids of tokens and settings that ask for nothing."""
+    settings = GenerationConfig(
+        max_new_tokens=3, do_sample=False, repetition_penalty=1.0, num_beams=1, pad_token_id=0
+    ).to_json_string()
+    assert "transformers_version" in settings
     body = {"prompt": PROMPT, "generation_config": settings}
     text = together.http.post("/v1/completions", json=body).json()["choices"][0]["text"]
     assert text == server.text(max_tokens=3)
