@@ -1,7 +1,9 @@
 """Whether a model of `examples/dialogue.py` reads its persona: hits@1 and perplexity with its own and another one.
 
-python benchmarks/dialogue.py           # five seeds, about a minute each on one core
-python benchmarks/dialogue.py --save    # as a dated file
+    python benchmarks/dialogue.py           # five seeds, about a minute each on one core
+    python benchmarks/dialogue.py --save    # as a dated file
+
+Every model is evaluated twice on the same rows: with the persona of each row, and with that of the row before it.
 """
 
 import argparse
