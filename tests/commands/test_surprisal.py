@@ -171,21 +171,8 @@ def test_kept_cells_of_several_kinds_are_texts_in_parquet(tmp_path):
 def test_a_column_that_is_kept_twice_stands_once(tmp_path):
     path = write_rows(tmp_path / "rows.jsonl", [{"text": "a", "item": 1}])
     words = str(tmp_path / "words.csv")
-    main(
-        [
-            "surprisal",
-            "gpt1-novels",
-            "--device",
-            "cpu",
-            "--file",
-            path,
-            "--keep",
-            "item",
-            "item",
-            "--output_file",
-            words,
-        ]
-    )
+    start = ["surprisal", "gpt1-novels", "--device", "cpu", "--file", path]
+    main([*start, "--keep", "item", "item", "--output_file", words])
     assert Path(words).read_text(encoding="utf-8").splitlines()[0].split(",").count("item") == 1
 
 
