@@ -257,12 +257,15 @@ def published_difference(key: str, first: str | int, second: str | int) -> str:
 
 
 def effect_text(first: Scores, second: Scores) -> str:
-    """A difference × 100 with its interval and the number of seeds that both sides have."""
+    """A difference × 100 with the number of seeds that both sides have, and from three on with its interval."""
     if not first or not second:
         return "–"
     found = difference(first, second)
-    value, low, high = (f"{number:.1f}".replace("-", "−") for number in (found.value, *found.interval))
-    return f"{value} ({low} to {high}), {found.num_seeds} seeds"
+    shown = f"{found.value:.1f}"
+    if found.decides:
+        low, high = found.interval
+        shown += f" ({low:.1f} to {high:.1f})"
+    return f"{shown.replace('-', '−')}, {found.num_seeds} seeds"
 
 
 def worth_table() -> str:
@@ -398,7 +401,7 @@ def draw_tuned(figure: Figure) -> None:
             (
                 f"{effect['task']}  ({effect['seeds']} seeds, {effect['rows']:,} rows)",
                 effect["difference"],
-                effect["interval"] or [effect["difference"]] * 2,  # without answers there is none
+                effect["interval"] or [effect["difference"]] * 2,  # fewer than three seeds have none
                 BLUE,
             )
             for effect in effects
