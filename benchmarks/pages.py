@@ -399,9 +399,11 @@ def draw_tuned(figure: Figure) -> None:
     for pair, effects in by_pair.items():
         groups[pair] = [
             (
-                f"{effect['task']}  ({effect['seeds']} seeds, {effect['rows']:,} rows)",
+                f"{effect['task']}  ({effect['seeds']} seeds, {effect['rows']:,} rows)"
+                if effect["interval"]
+                else f"{effect['task']}  ({effect['seeds']} seeds, no interval)",
                 effect["difference"],
-                effect["interval"] or [effect["difference"]] * 2,  # fewer than three seeds have none
+                effect["interval"] or [],
                 BLUE,
             )
             for effect in effects
@@ -414,7 +416,10 @@ def draw_tuned(figure: Figure) -> None:
 def draw_intervals(
     figure: Figure, groups: Mapping[str, Sequence[tuple[str, float, Sequence[float], str]]], x_label: str
 ) -> None:
-    """A line for each difference, below the title of its group: label, value, both ends of the interval, colour."""
+    """A line for each difference, below the title of its group: label, value, both ends of the interval, colour.
+
+    A difference without an interval is a hollow dot.
+    """
     axes = figure.subplots()
     labels, place = {}, 0.0
     for title, differences in groups.items():
@@ -423,8 +428,8 @@ def draw_intervals(
         for label, value, interval, colour in differences:
             place -= 1
             labels[place] = label
-            axes.plot(interval, [place, place], color=colour, linewidth=2)
-            axes.plot([value], [place], "o", color=colour, markersize=5)
+            axes.plot(interval, [place] * len(interval), color=colour, linewidth=2)
+            axes.plot([value], [place], "o", color=colour, markersize=5, fillstyle="full" if interval else "none")
     axes.axvline(0, color=INK, linewidth=1)
     axes.set_yticks(list(labels), list(labels.values()))
     for label in axes.get_yticklabels():

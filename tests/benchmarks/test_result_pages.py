@@ -152,6 +152,20 @@ def test_the_picture_of_the_trials_has_each_score_and_rings_the_chosen_one():
         assert [(rate, score) for size, rate, score in dots if size == 10] == [chosen]
 
 
+def test_a_difference_of_two_seeds_is_a_hollow_dot_without_a_line():
+    figure = Figure()
+    pages.draw_tuned(figure)
+    (axes,) = figure.axes
+    hollow = [line for line in axes.lines if line.get_fillstyle() == "none"]
+    differences = [effect for report, _ in TUNED for effect in report["effects"]]
+    without_interval = [effect["difference"] for effect in differences if effect["interval"] is None]
+    assert [line.get_xdata()[0] for line in hollow] == without_interval
+    assert len(without_interval) == 1
+    (label,) = (text for text in axes.get_yticklabels() if text.get_position()[1] == hollow[0].get_ydata()[0])
+    assert label.get_text() == "RACE-m  (2 seeds, no interval)"
+    assert sum(len(line.get_xdata()) == 2 for line in axes.lines) == len(differences)  # one of them is that of zero
+
+
 @pytest.mark.parametrize(("task", "name"), [("sst2", "4,000 rows of SST-2"), ("story_cloze", "Story Cloze")])
 def test_the_sentence_on_pretraining_has_the_measured_effect(task, name):
     report = report_of(task)
