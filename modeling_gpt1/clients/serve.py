@@ -69,7 +69,14 @@ except ImportError as error:
         "transformers 5.24."
     ) from error
 
-from .requests import check_ids, check_messages, check_request, refuse_together, requested_length
+from .requests import (
+    SETTINGS_NOT_TOGETHER,
+    check_ids,
+    check_messages,
+    check_request,
+    refuse_together,
+    requested_length,
+)
 
 # Routes of transformers' server that these models cannot answer, one with which anybody could unload the model, and
 # one that would load others.
@@ -100,7 +107,8 @@ def language_model_app(
         continuous_batching: compute requests that overlap together, from paged caches.
 
     Raises:
-        UserError: `continuous_batching` with a model or a release of transformers that has no paged caches.
+        UserError: `continuous_batching` with a model or a release of transformers that has no paged caches, or with a
+            model whose generation settings it cannot do.
     """
     if continuous_batching:
         check_paged_caches(model)
@@ -145,6 +153,13 @@ def check_paged_caches(model: PreTrainedModel) -> None:
             f"`continuous_batching` needs transformers 5.24 or newer, but this is {transformers.__version__}. Install "
             "that, or leave `continuous_batching` out."
         )
+    for setting, neutral in SETTINGS_NOT_TOGETHER.items():
+        value = getattr(model.generation_config, setting)
+        if value not in (None, neutral):
+            raise UserError(
+                f"The model's generation_config.json has {setting}={value!r}, which `continuous_batching` cannot do. "
+                "Remove it there, or leave `continuous_batching` out."
+            )
 
 
 class OpenModels(ModelManager):

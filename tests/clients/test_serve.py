@@ -591,6 +591,17 @@ def test_the_lstm_is_served_but_not_with_continuous_batching(novels):
         assert running.text(model="lstm") == greedy_text((model, tokenizer))
 
 
+@pytest.mark.parametrize(("setting", "value"), [("repetition_penalty", 1.2), ("num_beams", 2)])
+def test_continuous_batching_refuses_a_setting_of_the_folder_that_it_cannot_do(novels, monkeypatch, setting, value):
+    model, tokenizer = novels
+    pytest.importorskip("transformers", minversion="5.24", reason="paged caches of GPT-1 need transformers 5.24")
+    monkeypatch.setattr(model.generation_config, setting, value)
+    told = rf"generation_config.json has {setting}={value}, .*Remove it there, or leave `continuous_batching` out"
+    with pytest.raises(UserError, match=told):
+        serve.language_model_app("novels", model, tokenizer, continuous_batching=True)
+    serve.language_model_app("novels", model, tokenizer)  # one by one they have it
+
+
 def test_continuous_batching_needs_the_caches_of_transformers_5_24(novels, monkeypatch):
     monkeypatch.setattr(serve, "CACHE", "past_key_values")
     with pytest.raises(UserError, match="`continuous_batching` needs transformers 5.24"):
