@@ -69,8 +69,9 @@ def read_file(
     if len(rows) == 0:
         raise UserError(f"{path} has no rows. Pass a file with at least one, or leave it out.")
     if _holds_columns(path, rows):
+        names = ", ".join(map(repr, rows.column_names))
         raise UserError(
-            f"{path} has a list for each column, but a list of rows is needed. Write one, as pandas does with "
+            f"{path} is one object, of {names}, but a list of rows is needed. Write one, as pandas does with "
             "`to_json(orient='records')`."
         )
     return rows
@@ -235,7 +236,7 @@ def _remedy(path: Path, builder: str, reason: BaseException) -> str:
 
 
 def _holds_columns(path: Path, rows: Dataset) -> bool:
-    """Whether a .json file is one object with a list for each column, which is read as a single row of lists."""
+    """Whether a .json file is one object, of columns or with the rows in it, which is read as a single row."""
     has_values = any(isinstance(feature, Value) for feature in rows.features.values())
     if not path.name.lower().endswith(".json") or len(rows) != 1 or has_values:
         return False

@@ -136,12 +136,17 @@ def test_texts_of_a_csv_file_stay_as_they_are(tmp_path, texts):
         (
             "q.json",
             b'{"body": {"0": "a", "1": "b"}, "label": {"0": "x", "1": "y"}}',
-            ["a list for each", "'records'"],
+            ["is one object, of 'body', 'label'", "'records'"],
         ),
         (
             "s.json",
             b'{"body": ["a", "b"], "label": ["x", "y"]}',
-            ["a list for each", "a list of rows is needed"],
+            ["is one object, of 'body', 'label'", "a list of rows is needed"],
+        ),
+        (
+            "x.json",
+            b'{"data": [{"body": "a", "label": "x"}, {"body": "b", "label": "y"}]}',
+            ["is one object, of 'data', but a list of rows is needed"],
         ),
         ("r.csv", b"a film,x\nb film,y\n", ["its columns are: 'a film', 'x'", "If its first line is a row, add"]),
         ("q.csv", b"body^label\na^x\nb^y\n", ["no column 'label'", "body^label", "`delimiter`"]),
