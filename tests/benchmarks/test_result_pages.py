@@ -608,7 +608,7 @@ def test_three_epochs_of_story_cloze_are_as_many_updates_as_the_page_says():
     assert f"three epochs are {3 * math.ceil(rows / batch)} updates" in text_of("paper.md")
 
 
-WITH_SIX_EPOCHS = ("sst2", "cola", "story_cloze", "snli")
+WITH_SIX_EPOCHS = ("sst2", "cola", "story_cloze", "snli", "stsb")
 
 
 def in_three_and_six_epochs(task: str) -> tuple[Cells, Cells]:
@@ -677,10 +677,11 @@ def test_how_the_worth_of_pretraining_changes_with_three_more_epochs_is_measured
             full, fresh = found.scores(task, "full"), found.scores(task, "without_pretraining")
             worth.append({seed: full[seed] - fresh[seed] for seed in full.keys() & fresh.keys() if seed <= 5})
         change = difference(worth[1], worth[0])
-        assert change.num_seeds == {"cola": 4}.get(task, 5)
+        assert change.num_seeds == {"cola": 4, "stsb": 4}.get(task, 5)
         changes[task] = in_words(change).replace("-", "−")
-    sentence = "by {sst2} on SST-2, {story_cloze} on Story Cloze, {snli} on SNLI, and {cola} on CoLA"
+    sentence = "by {sst2} on SST-2, {story_cloze} on Story Cloze, {snli} on SNLI, {cola} on CoLA and {stsb} on STS-B."
     assert sentence.format(**changes) in text_of("paper.md")
+    assert "On CoLA and STS-B four seeds trained each time." in text_of("paper.md")
 
 
 def test_what_three_more_epochs_cost_on_snli_is_measured():
@@ -693,6 +694,31 @@ def test_what_three_more_epochs_cost_on_snli_is_measured():
     assert min(fresh.interval[0], full.interval[0]) > 0
     of_fresh = in_words(fresh).replace(" (", " points (")
     assert f"{of_fresh} without pre-training and {in_words(full)} with the full method" in text_of("paper.md")
+
+
+def test_what_three_more_epochs_change_on_stsb_is_measured():
+    of_three, of_six = in_three_and_six_epochs("stsb")
+    fresh, full = (
+        difference(of_six.scores("stsb", place), of_three.scores("stsb", place))
+        for place in ("without_pretraining", "full")
+    )
+    assert (fresh.num_seeds, full.num_seeds) == (4, 5)
+    for change in (fresh, full):
+        assert change.interval[0] < 0 < change.interval[1]
+    falls = {}
+    for cell in pages.cells_of_six_epochs("stsb"):
+        falls.setdefault(cell["variant"], []).append(cell)
+    of_fresh, of_full = (falls_of(falls[name]) for name in ("without_pretraining", "full"))
+    text = text_of("paper.md").replace("−", "-")
+    told = (
+        f"On STS-B the full method changes by {in_words(full)} and the model without pre-training by {in_words(fresh)}"
+    )
+    assert f"{told}, by four seeds" in text
+    assert f"of the full method falls {of_full} % below the variance of the numbers, and without" in text
+    assert f"and without pre-training {of_fresh} %." in text
+    behind = difference(of_three.scores("stsb", "ngrams"), of_six.scores("stsb", "full"))
+    low, high = behind.interval
+    assert f"still ahead of the full method, by {behind.value:.1f} points ({low:.1f} to {high:.1f})." in text
 
 
 def test_what_pretraining_is_worth_with_the_better_number_of_epochs_is_measured():
