@@ -397,17 +397,11 @@ def draw_tuned(figure: Figure) -> None:
             by_pair.setdefault(f"{effect['first']} − {effect['second']}", []).append(effect)
     groups = {}
     for pair, effects in by_pair.items():
-        groups[pair] = [
-            (
-                f"{effect['task']}  ({effect['seeds']} seeds, {effect['rows']:,} rows)"
-                if effect["interval"]
-                else f"{effect['task']}  ({effect['seeds']} seeds, no interval)",
-                effect["difference"],
-                effect["interval"] or [],
-                BLUE,
-            )
-            for effect in effects
-        ]
+        groups[pair] = []
+        for effect in effects:
+            rows = f"{effect['rows']:,} rows" if effect["interval"] else "no interval"
+            label = f"{effect['task']}  ({effect['seeds']} seeds, {rows})"
+            groups[pair].append((label, effect["difference"], effect["interval"] or [], BLUE))
     num_lines = sum(map(len, groups.values()))
     figure.set_size_inches(8, 1 + 0.24 * (num_lines + 1.5 * len(groups)))
     draw_intervals(figure, groups, "difference in points, 95 % interval over seeds and rows")
