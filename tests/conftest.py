@@ -38,6 +38,14 @@ def pytest_configure(config):
     torch.set_num_threads(1)
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Leaves bytes out of a test's name: a gzip file has the second in which it was made.
+
+    Workers that name a test differently end the whole run.
+    """
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="module", autouse=True)
 def without_old_garbage():
     """Leaves imports, and what torch keeps of earlier tests, out of the collection that each training starts."""
