@@ -107,8 +107,8 @@ def language_model_app(
         continuous_batching: compute requests that overlap together, from paged caches.
 
     Raises:
-        UserError: `continuous_batching` with a model or a release of transformers that has no paged caches, or with a
-            model whose generation settings it cannot do.
+        UserError: `continuous_batching` with a model or a release of transformers that has no paged caches, or with
+            a model whose generation settings may not hold there.
     """
     if continuous_batching:
         check_paged_caches(model)
@@ -157,8 +157,8 @@ def check_paged_caches(model: PreTrainedModel) -> None:
         value = getattr(model.generation_config, setting)
         if value not in (None, neutral):
             raise UserError(
-                f"The model's generation_config.json has {setting}={value!r}, which `continuous_batching` cannot do. "
-                "Remove it there, or leave `continuous_batching` out."
+                f"The model's generation_config.json has {setting}={value!r}, which transformers may leave out or get "
+                "wrong with `continuous_batching`. Remove it there, or leave `continuous_batching` out."
             )
 
 
