@@ -399,8 +399,8 @@ def draw_tuned(figure: Figure) -> None:
     for pair, effects in by_pair.items():
         groups[pair] = []
         for effect in effects:
-            rows = f"{effect['rows']:,} rows" if effect["interval"] else "no interval"
-            label = f"{effect['task']}  ({effect['seeds']} seeds, {rows})"
+            basis = f"{effect['rows']:,} rows" if effect["interval"] else "no interval"
+            label = f"{effect['task']}  ({effect['seeds']} seeds, {basis})"
             groups[pair].append((label, effect["difference"], effect["interval"] or [], BLUE))
     num_lines = sum(map(len, groups.values()))
     figure.set_size_inches(8, 1 + 0.24 * (num_lines + 1.5 * len(groups)))
